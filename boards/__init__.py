@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Boards: one file a board, and the build of a bitstream."""

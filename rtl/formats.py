@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Every packed record that crosses a border, field by field, with packers.
+
+Gateware derives its layouts from these lists (`rtl/layouts.py`), compiler and driver pack and parse
+with the same lists, so that the two cannot disagree. Bit 0 of the first field is bit 0 of the
+record; records are stored in whole bytes, least significant first. Nothing here imports amaranth.
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .config import EngineConfig
+
+__all__ = [
+    "COUNTER_NAMES",
+    "IDENTITY",
+    "PROTOCOL_VERSION",
+    "RECORD_STRIDE",
+    "Command",
+    "Identity",
+    "Section",
+    "State",
+    "Status",
+    "bytes_per_word",
+    "pack_bias",
+    "pack_columns",
+    "pack_entries",
+    "pack_record",
+    "program_fields",
+    "section",
+]
+
+PROTOCOL_VERSION = 1
+
+
+class Section(IntEnum):
+    """Kinds of section in an image: which memory the loader writes."""
+
+    WEIGHTS = 1
+    COLUMNS = 2
+    CODEBOOK = 3
+    PROGRAM = 4
+
+
+class Command(IntEnum):
+    """Frame types that the host sends; the device answers with the type plus 0x80."""
+
+    HELLO = 1
+    STATUS = 2
+    LOAD = 3
+    COMMIT = 4
+    INPUT = 5
+    RUN = 6
+    ABORT = 7
+
+
+class Status(IntEnum):
+    """First payload byte of every answer."""
+
+    OK = 0
+    BUSY = 1
+    BAD_STATE = 2
+    BAD_OFFSET = 3
+    BAD_IMAGE = 4
+    UNKNOWN = 5
+    BAD_LENGTH = 6
+
+
+class State(IntEnum):
+    """States of the controller."""
+
+    EMPTY = 0
+    LOADING = 1
+    CLEARING = 2
+    READY = 3
+    RUNNING = 4
+
+
+COUNTER_NAMES = (
+    "cycles", "busy", "filler", "imbalance", "queue_full", "starved", "broadcast", "drain",
+)  # fmt: skip
+"""Counters at the head of every result, u32 little-endian, in this order. Each cycle of each
+multiplier is in exactly one of the seven classes, so the classes add up to n_pes x cycles."""
+
+IDENTITY = struct.Struct("<4sHBBBBBBIHHHHHHHHI8s")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a device says of itself: its config, protocol version, clock in Hz and bitstream id."""
+
+    config: EngineConfig
+    clock_hz: int
+    bitstream_id: bytes
+    protocol: int = PROTOCOL_VERSION
+
+    MAGIC: ClassVar[bytes] = b"GSMR"
+
+    def pack(self) -> bytes:
+        """Bytes of the identity ROM (`IDENTITY`, 42 bytes)."""
+        c = self.config
+        return IDENTITY.pack(
+            self.MAGIC, self.protocol, c.activation_bits, c.sum_bits, c.n_pes, c.entry_bits,
+            c.count_bits, c.counters | c.spram << 1, c.weight_depth, c.rows_per_pe,
+            c.column_words - 1, c.codebook_depth, c.queue_depth, c.max_layers, c.input_depth,
+            c.output_depth, c.rx_bytes, self.clock_hz, self.bitstream_id,
+        )  # fmt: skip
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> "Identity":
+        """Parse an identity ROM.
+
+        Raises
+        ------
+        ValueError
+            Length, magic, protocol version or a parameter is wrong.
+        """
+        if len(raw) < 6 or raw[:4] != cls.MAGIC:
+            raise ValueError(f"identity must start with {cls.MAGIC!r}, not {raw[:4]!r}")
+        protocol = int.from_bytes(raw[4:6], "little")
+        if protocol != PROTOCOL_VERSION:
+            raise ValueError(f"protocol version must be {PROTOCOL_VERSION}, not {protocol}")
+        if len(raw) != IDENTITY.size:
+            raise ValueError(f"identity must have {IDENTITY.size} bytes, not {len(raw)}")
+        (_, _, activation, sums, pes, entry, count, flags, depth, rows, columns, codebook, queue,
+         layers, inputs, outputs, rx, clock, bitstream_id) = IDENTITY.unpack(raw)  # fmt: skip
+        config = EngineConfig(
+            n_pes=pes, activation_bits=activation, sum_bits=sums, entry_bits=entry,
+            weight_depth=depth, rows_per_pe=rows, column_words=columns + 1, count_bits=count,
+            codebook_depth=codebook, queue_depth=queue, max_layers=layers, input_depth=inputs,
+            output_depth=outputs, rx_bytes=rx, counters=bool(flags & 1), spram=bool(flags & 2),
+        )  # fmt: skip
+        return cls(config, clock, bitstream_id)
+
+
+def bytes_per_word(kind: Section, config: EngineConfig) -> int:
+    """Bytes of one word of a section on the link: the memory's width in whole bytes."""
+    bits = {
+        Section.WEIGHTS: config.entry_bits,
+        Section.COLUMNS: config.column_bits,
+        Section.CODEBOOK: 16,
+        Section.PROGRAM: 16,
+    }[kind]
+    return -(-bits // 8)
+
+
+SECTION_HEADER = struct.Struct("<BBHI")
+
+
+def section(kind: Section, pe: int, address: int, words: list[int], config: EngineConfig) -> bytes:
+    """One section of an image: header (kind u8, pe u8, address u16, count u32), then the words.
+
+    `pe` is 0 for memories that all PEs share (codebook, program).
+    """
+    size = bytes_per_word(kind, config)
+    body = b"".join(int(word).to_bytes(size, "little") for word in words)
+    return SECTION_HEADER.pack(kind, pe, address, len(words)) + body
+
+
+def pack_entries(
+    rows: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], config: EngineConfig
+) -> npt.NDArray[np.int64]:
+    """Entries of weight memory: local row from bit 0 up, code from the top bit down.
+
+    The code is stored bit-reversed from the top bit down, so that masking alone splits a word:
+    no shifter stands in any PE, whatever the layer's widths.
+    """
+    reversed_codes = np.zeros_like(codes)
+    for bit in range(8):
+        reversed_codes |= ((codes >> bit) & 1) << (config.entry_bits - 1 - bit)
+    return rows | reversed_codes
+
+
+def pack_bias(bias: int, shift: int, config: EngineConfig) -> list[int]:
+    """One row's bias (sum_bits - 1 bits, rounding constant included), then its shift, in words."""
+    width = config.sum_bits - 1
+    value = (bias & ((1 << width) - 1)) | shift << width
+    mask = (1 << config.entry_bits) - 1
+    return [value >> (i * config.entry_bits) & mask for i in range(config.bias_words)]
+
+
+def pack_columns(
+    bases: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], wide: bool, config: EngineConfig
+) -> list[int]:
+    """Column records of one PE: base from bit 0 up, then eight narrow or four wide counts.
+
+    Parameters
+    ----------
+    bases : (words,) int64
+        Address of the first entry of each word's first column.
+    counts : (words, 8) or, if `wide`, (words, 4) int64
+        Entries per column.
+    """
+    width = config.wide_count_bits if wide else config.count_bits
+    words = []
+    for base, row in zip(bases, counts, strict=True):
+        word = int(base)
+        for k, count in enumerate(row):
+            word |= int(count) << (config.base_bits + k * width)
+        words.append(word)
+    return words
+
+
+def program_fields(config: EngineConfig) -> list[tuple[str, int, int, int]]:
+    """Fields of a program record: (name, 16-bit word, lowest bit, width)."""
+    return [
+        ("last", 0, 0, 1),  # results leave after this layer
+        ("keep_zeros", 0, 1, 1),  # the drain emits zeros too
+        ("wide_counts", 0, 2, 1),  # column records hold 4 wide counts, not 8 narrow ones
+        ("zero_code", 0, 3, 1),  # code 0 stands for a zero weight (counted as filler)
+        ("signed_in", 0, 4, 1),  # the layer's input is signed
+        ("signed_out", 0, 5, 1),  # the layer's output is signed
+        ("from_merge", 0, 6, 1),  # source: 0 the input slot, 1 the layer before
+        ("unit", 0, 8, 4),  # 0: sparse array
+        ("last_input", 1, 0, 16),  # number of inputs - 1 (input slot only)
+        ("last_row", 2, 0, 16),  # rows per PE - 1
+        ("columns_base", 3, 0, 16),  # word address in the column records
+        ("codebook_base", 4, 0, 16),  # a multiple of 2**code_bits
+        ("bias_base", 5, 0, 16),  # word address in weight memory, the same in all PEs
+        ("code_mask", 6, 0, 16),  # 2**code_bits - 1
+        ("row_mask", 7, 0, 16),  # 2**row_bits - 1
+        ("low", 8, 0, config.activation_bits),  # clamp
+        ("high", 9, 0, config.activation_bits),
+    ]
+
+
+RECORD_STRIDE = 16
+"""Program memory words per record (10 are used)."""
+
+
+def pack_record(values: dict[str, int], config: EngineConfig) -> list[int]:
+    """Program record as 16-bit words.
+
+    Raises
+    ------
+    ValueError
+        A field is missing, unknown, or does not fit.
+    """
+    words = [0] * RECORD_STRIDE
+    left = dict(values)
+    for name, word, low, width in program_fields(config):
+        value = left.pop(name, None)
+        signed_field = name in ("low", "high")
+        if value is None or not (-(1 << width - 1) if signed_field else 0) <= value < 1 << width:
+            raise ValueError(f"{name} must fit {width} bits, not {value!r}")
+        words[word] |= (value & ((1 << width) - 1)) << low
+    if left:
+        raise ValueError(f"unknown program fields {sorted(left)}")
+    return words

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Simulation: the Verilator-compiled board and the cocotb benches."""

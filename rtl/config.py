@@ -54,7 +54,7 @@ class EngineConfig:
     counters : bool
         Whether the classes of multiplier cycles are counted (cycles are, always).
     spram : bool
-        Weight memory in iCE40 UltraPlus single-port RAM: needs entry_bits 16 and weight_depth 16384.
+        Weight memory in iCE40 UltraPlus single-port RAM; needs entry_bits=16, weight_depth=16384.
 
     Raises
     ------
@@ -102,8 +102,8 @@ class EngineConfig:
         self._check_power("rx_bytes", 128, 4096)
         if self.row_bits + 1 > self.entry_bits:
             raise ValueError(
-                f"entry_bits must exceed the {self.row_bits} bits of rows_per_pe={self.rows_per_pe}, "
-                f"not {self.entry_bits}"
+                f"entry_bits must exceed the {self.row_bits} bits of "
+                f"rows_per_pe={self.rows_per_pe}, not {self.entry_bits}"
             )
         if self.rows_per_pe > 2 ** (2 * self.count_bits) - 1:
             raise ValueError(

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The golden model: a network in integers, evaluated with numpy int64. Engines must equal it.
+
+Sums are exact in any order because the quantizer bounds every partial sum; rows are summed over
+their stored entries only, so pruned weights cost nothing here either.
+"""
+
+import numpy as np
+
+from ..rtl.arith import requantize
+from .errors import InputError
+from .quantize import Ints, QuantizedLayer, QuantizedNetwork
+
+__all__ = ["run", "run_layers"]
+
+CHUNK_BYTES = 1 << 24
+"""Products held at a time: large enough to amortize numpy's calls, small enough for the cache."""
+
+
+def run(network: QuantizedNetwork, q: Ints) -> Ints:
+    """Outputs of the last layer, (n, n_out) int64, for inputs (n, n_in).
+
+    Raises
+    ------
+    InputError
+        `q` has the wrong shape or type, or a value lies beyond the input's limits.
+    """
+    return run_layers(network, q)[-1]
+
+
+def run_layers(network: QuantizedNetwork, q: Ints) -> list[Ints]:
+    """Every layer's outputs, each (n, n_rows) int64, for inputs (n, n_in).
+
+    Raises
+    ------
+    InputError
+        `q` has the wrong shape or type, or a value lies beyond the input's limits.
+    """
+    values = _checked(network, q)
+    outputs = []
+    for layer in network.layers:
+        values = _run_layer(layer, values)
+        outputs.append(values)
+    return outputs
+
+
+def _checked(network: QuantizedNetwork, q: Ints) -> Ints:
+    array = np.asarray(q)
+    width = network.layers[0].n_cols
+    if array.ndim != 2 or array.shape[1] != width or array.dtype.kind not in "iu":
+        raise InputError(
+            f"quantized input has shape {array.shape} and type {array.dtype}, "
+            f"expected integers (n, {width})"
+        )
+    low, high = network.input.low, network.input.high
+    if array.size and (array.min() < low or array.max() > high):
+        raise InputError(
+            f"quantized input spans {array.min()}..{array.max()}, expected {low}..{high}; "
+            "use the input's quantizer, which saturates"
+        )
+    return array.astype(np.int64)
+
+
+def _run_layer(layer: QuantizedLayer, q: Ints) -> Ints:
+    order = np.argsort(layer.row_indices, kind="stable")
+    columns = layer.columns()[order]
+    weights = layer.codebook[layer.codes][order]
+    counts = np.bincount(layer.row_indices, minlength=layer.n_rows)
+    filled = np.flatnonzero(counts)
+    starts = np.cumsum(counts)[filled] - counts[filled]
+    sums = np.zeros((len(q), layer.n_rows), dtype=np.int64)
+    step = max(1, CHUNK_BYTES // 8 // max(1, len(weights)))
+    for first in range(0, len(q) if len(filled) else 0, step):
+        part = slice(first, first + step)
+        products = q[part][:, columns] * weights
+        sums[part, filled] = np.add.reduceat(products, starts, axis=1)
+    return requantize(sums, layer.bias, layer.shift, layer.low, layer.high)

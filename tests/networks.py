@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Random networks straight from integers, for tests of golden model, compiler and gateware."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from gossamer.host.quantize import QuantizedLayer, QuantizedNetwork, Quantizer, row_bounds
+from gossamer.rtl.arith import activation_limits
+
+
+def random_network(
+    rng: np.random.Generator,
+    sizes: Sequence[int],
+    *,
+    weight_density: float | Sequence[float] = 0.3,
+    code_bits: int | Sequence[int] = 4,
+    structure: str | Sequence[str] = "unstructured",
+    sum_bits: int = 32,
+    signed: Sequence[bool] | None = None,
+    relu: Sequence[bool] | None = None,
+    empty_rows: Mapping[int, Sequence[int]] | None = None,
+    empty_cols: Mapping[int, Sequence[int]] | None = None,
+) -> QuantizedNetwork:
+    """A valid network of `len(sizes) - 1` layers whose sums fit `sum_bits`.
+
+    Options that take a sequence hold one value per layer. `signed` has one flag per tensor (the
+    input, then each layer's output; default: random); `relu` says which signed outputs are clamped
+    at 0 (default: random). `empty_rows` and `empty_cols` map a layer's number to the places that
+    hold no nonzero weight. Dense layers with a density below 1 store their zeros as code 0.
+    """
+    n_layers = len(sizes) - 1
+    flags = list(signed) if signed is not None else list(rng.random(n_layers + 1) < 0.5)
+    clamps = list(relu) if relu is not None else list(rng.random(n_layers) < 0.5)
+    tensors = [_quantizer(rng, bool(flag)) for flag in flags]
+    layers = tuple(
+        _random_layer(
+            rng,
+            f"layer{k}",
+            (sizes[k + 1], sizes[k]),
+            _pick(weight_density, k),
+            _pick(code_bits, k),
+            _pick(structure, k),
+            sum_bits,
+            (tensors[k], tensors[k + 1]),
+            bool(clamps[k]),
+            list((empty_rows or {}).get(k, ())),
+            list((empty_cols or {}).get(k, ())),
+        )
+        for k in range(n_layers)
+    )
+    return QuantizedNetwork(layers)
+
+
+def random_inputs(
+    rng: np.random.Generator, network: QuantizedNetwork, n: int, density: float = 0.5
+) -> np.ndarray:
+    """Inputs (n, n_in) int64 within the network's limits, about `density` of them nonzero.
+
+    Every eighth nonzero is one of the two limits.
+    """
+    low, high = network.input.low, network.input.high
+    shape = (n, network.layers[0].n_cols)
+    values = rng.integers(low, high + 1, shape)
+    limits = np.where(rng.random(shape) < 0.5, low, high)
+    values = np.where(rng.random(shape) < 1 / 8, limits, values)
+    values = np.where(values == 0, high, values)
+    return np.where(rng.random(shape) < density, values, 0)
+
+
+def _pick(option, k: int):
+    return option if isinstance(option, (int, float, str)) else option[k]
+
+
+def _quantizer(rng: np.random.Generator, signed: bool) -> Quantizer:
+    low, high = activation_limits(8, signed)
+    return Quantizer(float(rng.uniform(0.01, 0.1)), float(rng.normal()), low, high, signed)
+
+
+def _random_layer(
+    rng, name, shape, density, code_bits, structure, sum_bits, tensors, relu, empty_rows, empty_cols
+) -> QuantizedLayer:
+    n_rows, n_cols = shape
+    mask = rng.random(shape) < density
+    mask[empty_rows] = False
+    mask[:, empty_cols] = False
+    zero_code = structure == "dense" and not mask.all()
+    k = 1 << code_bits
+    codebook = rng.integers(-(1 << 15), 1 << 15, k)
+    codebook[rng.integers(k)] = -(1 << 15)
+    codebook[rng.integers(k)] = (1 << 15) - 1
+    codebook[codebook == 0] = 1
+    matrix_codes = rng.integers(1 if zero_code else 0, k, shape)
+    if zero_code:
+        codebook[0] = 0
+        matrix_codes[~mask] = 0
+    stored = np.ones(shape, bool) if structure == "dense" else mask
+    columns, rows = np.nonzero(stored.T)
+    source, target = tensors
+    layer = QuantizedLayer(
+        name=name,
+        n_rows=n_rows,
+        n_cols=n_cols,
+        structure=structure,
+        column_starts=np.concatenate(([0], np.cumsum(stored.sum(axis=0)))).astype(np.int64),
+        row_indices=rows.astype(np.int64),
+        codes=matrix_codes[rows, columns],
+        codebook=codebook,
+        code_bits=code_bits,
+        zero_code=zero_code,
+        bias=np.zeros(n_rows, dtype=np.int64),
+        shift=np.zeros(n_rows, dtype=np.int64),
+        low=0 if relu else target.low,
+        high=target.high,
+        signed_in=source.signed,
+        signed_out=target.signed,
+        input=source,
+        output=target,
+    )
+    return _fit(rng, layer, sum_bits)
+
+
+def _fit(rng: np.random.Generator, layer: QuantizedLayer, sum_bits: int) -> QuantizedLayer:
+    """Halve the codebook until the sums fit with bits to spare; then shifts and biases."""
+    limit = 1 << (sum_bits - 1)
+    while max(max(most, -least) for least, most in row_bounds(layer)) > limit - (limit >> 3):
+        layer = replace(layer, codebook=layer.codebook >> 1)
+    values = layer.codebook[layer.codes].astype(float)
+    power = np.bincount(layer.row_indices, weights=values**2, minlength=layer.n_rows)
+    spread = np.sqrt(power) * (layer.input.high - layer.input.low) / 4
+    shift = np.ceil(np.log2(np.maximum(spread, 1) / 64)).astype(np.int64)
+    shift = np.clip(shift + rng.integers(-1, 2, layer.n_rows), 0, sum_bits - 6)
+    bias = rng.integers(-64, 65, layer.n_rows) << shift
+    bias = bias + np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0)
+    bias = np.clip(bias, -(limit >> 3), limit >> 3)
+    layer = replace(layer, bias=bias, shift=shift)
+    for least, most in row_bounds(layer):
+        assert -limit <= least <= most <= limit - 1
+    return layer

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("rtl", "host", "sim", "boards", "bench")
 MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-DATA = sorted(path for end in ("cpp", "vlt") for path in (ROOT / "sim").rglob(f"*.{end}"))
+DATA = sorted(path for end in ("cpp", "h", "vlt") for path in (ROOT / "sim").rglob(f"*.{end}"))
 SOURCES = [
     *MODULES, *DATA, ROOT / "Makefile",
     *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py")),

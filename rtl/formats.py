@@ -226,11 +226,12 @@ def program_fields(config: EngineConfig) -> list[tuple[str, int, int, int]]:
         ("row_mask", 7, 0, 16),  # 2**row_bits - 1
         ("low", 8, 0, config.activation_bits),  # clamp
         ("high", 9, 0, config.activation_bits),
+        ("last_drain_word", 10, 0, 16),  # (rows per PE) x bias_words - 1
     ]
 
 
 RECORD_STRIDE = 16
-"""Program memory words per record (10 are used)."""
+"""Program memory words per record (11 are used)."""
 
 
 def pack_record(values: dict[str, int], config: EngineConfig) -> list[int]:

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Counters: every multiplier-cycle of a run falls in exactly one class."""
+
+from amaranth import Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import EngineConfig
+from .formats import COUNTER_NAMES
+from .pe import Activity
+
+__all__ = ["Counters"]
+
+
+class Counters(wiring.Component):
+    """Cycles of a run, and what each PE's multiplier did in them.
+
+    A PE is `busy`, works on a stored zero weight (`filler`), drains (`drain`), or is idle. Idle PEs
+    of a cycle all count in one class, the first that holds: `queue_full` (a full queue of another
+    PE holds up the broadcast), `broadcast` (activations arrive, but none with work for the PE),
+    `imbalance` (another PE still works), `starved` (nothing to do for any PE). Hence the classes
+    add up to ``n_pes x cycles``. PEs report two cycles late, and are idle
+    in the last cycles of a run.
+
+    Without `config.counters` only cycles are counted and the classes read 0.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    clear, running : In(1)
+        Start of a run; a run is going on.
+    activities, blocked, broadcasting : In
+        From the sparse array.
+    counts : Out(ArrayLayout(32, 8))
+        In the order of `formats.COUNTER_NAMES`.
+    """
+
+    clear: Signal
+    running: Signal
+    activities: data.View
+    blocked: Signal
+    broadcasting: Signal
+    counts: data.View
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "clear": In(1),
+                "running": In(1),
+                "activities": In(data.ArrayLayout(Activity, config.n_pes)),
+                "blocked": In(1),
+                "broadcasting": In(1),
+                "counts": Out(data.ArrayLayout(32, len(COUNTER_NAMES))),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Population counts per activity, then one adder per counter."""
+        m = Module()
+        increments = {"cycles": 1}
+        if self._config.counters:
+            increments |= self._classes(m)
+        for index, name in enumerate(COUNTER_NAMES):
+            if name in increments:
+                with m.If(self.clear):
+                    m.d.sync += self.counts[index].eq(0)
+                with m.Elif(self.running):
+                    m.d.sync += self.counts[index].eq(self.counts[index] + increments[name])
+        return m
+
+    def _classes(self, m: Module) -> dict[str, Signal]:
+        numbers = {}
+        for activity in Activity:
+            number = Signal(range(self._config.n_pes + 1), name=activity.name.lower())
+            m.d.sync += number.eq(
+                sum(self.activities[k] == activity for k in range(self._config.n_pes))
+            )
+            numbers[activity] = number
+        working = numbers[Activity.IDLE] != self._config.n_pes
+        classes = {
+            name: Signal(range(self._config.n_pes + 1), name=name) for name in COUNTER_NAMES[1:]
+        }
+        blocked_q, broadcasting_q = Signal(), Signal()
+        m.d.sync += [blocked_q.eq(self.blocked), broadcasting_q.eq(self.broadcasting)]
+        m.d.comb += [
+            classes["busy"].eq(numbers[Activity.BUSY]),
+            classes["filler"].eq(numbers[Activity.FILLER]),
+            classes["drain"].eq(numbers[Activity.DRAIN]),
+        ]
+        idle = numbers[Activity.IDLE]
+        with m.If(blocked_q):
+            m.d.comb += classes["queue_full"].eq(idle)
+        with m.Elif(broadcasting_q):
+            m.d.comb += classes["broadcast"].eq(idle)
+        with m.Elif(working):
+            m.d.comb += classes["imbalance"].eq(idle)
+        with m.Else():
+            m.d.comb += classes["starved"].eq(idle)
+        return classes

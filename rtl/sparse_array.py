@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sparse array: one nonzero activation per cycle goes to all PEs, outputs come back merged.
+
+Ref: Han et al., "EIE", ISCA 2016. Rows are dealt to PEs; each PE works through its slice of the
+column of every broadcast activation. A queue per PE evens out slices of unequal length.
+"""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from .columns import ColumnRecords
+from .config import EngineConfig
+from .layouts import activation_layout, layer_layout, token_layout, write_signature
+from .merge import MergeTree
+from .pe import PE, Activity
+
+__all__ = ["SparseArray"]
+
+
+class SparseArray(wiring.Component):
+    """Matrix-vector products of one layer after another, activations in any order.
+
+    The token with `last` closes the layer's input: after it END goes to every queue. Zeros are
+    dropped here, so a closing zero costs no PE a cycle.
+
+    **Latency**: `ColumnRecords.LATENCY` cycles from `i` to the queues. **Throughput**: one
+    activation per cycle while every PE with a non-empty slice has room in its queue.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    i : In(stream of activation_layout)
+    o : Out(stream of token_layout)
+        Output activations; `last` closes each layer.
+    layers : In(ArrayLayout(layer_layout, 2))
+        Parameters of even and odd layers since reset.
+    parity : In(1)
+        Which of them is the layer of `i`.
+    write : In
+        Loader's bus.
+    activities : Out(ArrayLayout(Activity, n_pes))
+    blocked : Out(1)
+        A full queue holds up the broadcast.
+    broadcasting : Out(1)
+        An activation is on its way to the queues.
+    cleared : Out(1)
+        All sums are cleared since reset.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+    parity: Signal
+    activities: data.View
+    blocked: Signal
+    broadcasting: Signal
+    cleared: Signal
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "i": In(stream.Signature(activation_layout(config))),
+                "o": Out(stream.Signature(token_layout(config, config.pe_bits))),
+                "layers": In(data.ArrayLayout(layer_layout(config), 2)),
+                "parity": In(1),
+                "write": In(write_signature(config)),
+                "activities": Out(data.ArrayLayout(Activity, config.n_pes)),
+                "blocked": Out(1),
+                "broadcasting": Out(1),
+                "cleared": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Column records, then a queue per PE, then the merge tree."""
+        m = Module()
+        config = self._config
+        layer = Mux(self.parity, self.layers[1].as_value(), self.layers[0].as_value())
+        layer = layer_layout(config)(layer)
+        m.submodules.columns = columns = ColumnRecords(config)
+        m.submodules.merge = merge = MergeTree(config)
+        pes = [PE(config) for _ in range(config.n_pes)]
+        connect(m, merge.o, flipped(self.o))
+        connect(m, columns.write, flipped(self.write))
+
+        # A token holds an activation, an END, or both: the END follows in the cycle after.
+        advance, ending = Signal(), Signal()
+        value_q, act_q, end_q = self.i.p.value, self.i.valid & self.i.p.value.any(), Signal()
+        m.d.comb += [
+            end_q.eq(self.i.valid & self.i.p.last),
+            columns.slot.eq(self.i.p.slot),
+            columns.layer.eq(layer),
+            columns.advance.eq(advance),
+            self.i.ready.eq(advance),
+        ]
+        in_flight = [act_q]
+        for stage in range(1, ColumnRecords.LATENCY + 1):
+            value_next = Signal(config.activation_bits, name=f"value_q{stage}", reset_less=True)
+            act_next = Signal(name=f"act_q{stage}")
+            end_next = Signal(name=f"end_q{stage}")
+            with m.If(advance):
+                m.d.sync += [value_next.eq(value_q), act_next.eq(act_q), end_next.eq(end_q)]
+            value_q, act_q, end_q = value_next, act_next, end_next
+            in_flight.append(act_q)
+
+        act, end = act_q & ~ending, end_q & (ending | ~act_q)
+        rooms = Signal(config.n_pes)
+        push = Signal()
+        m.d.comb += [
+            push.eq((act | end) & rooms.all()),
+            self.blocked.eq((act | end) & ~rooms.all()),
+            advance.eq(~self.blocked & ~(act & end_q)),
+            self.broadcasting.eq(Cat(*in_flight).any()),
+        ]
+        with m.If(push):
+            m.d.sync += ending.eq(act & end_q)
+
+        for k, pe in enumerate(pes):
+            m.submodules[f"pe_{k}"] = pe
+            wanted = Signal(name=f"wanted_{k}")
+            m.d.comb += [
+                wanted.eq(end | columns.counts[k].any()),
+                rooms[k].eq(pe.i.ready | ~wanted),
+                pe.i.valid.eq(push & wanted),
+                pe.i.p.base.eq(columns.bases[k]),
+                pe.i.p.count.eq(columns.counts[k]),
+                pe.i.p.value.eq(value_q),
+                pe.i.p.end.eq(end),
+                pe.layers.eq(self.layers),
+                pe.selected.eq(self.write.pe == k),
+                self.activities[k].eq(pe.activity),
+            ]
+            connect(m, pe.write, flipped(self.write))
+            connect(m, pe.o, getattr(merge, f"i{k}"))
+        m.d.comb += self.cleared.eq(Cat(*(pe.cleared for pe in pes)).all())
+        return m

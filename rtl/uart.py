@@ -8,7 +8,8 @@ each lost byte makes a pulse.
 import operator
 
 from amaranth import Cat, Module, Signal
-from amaranth.lib import cdc, stream, wiring
+from amaranth.lib import stream, wiring
+from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.wiring import In, Out
 
 __all__ = ["MAX_BAUD_ERROR", "Uart", "baud_divisor"]
@@ -105,7 +106,7 @@ class Uart(wiring.Component):
 
     def _receive(self, m: Module) -> None:
         line = Signal(init=1)
-        m.submodules.sync = cdc.FFSynchronizer(self.rx, line, init=1)
+        m.submodules.sync = FFSynchronizer(self.rx, line, init=1)
         timer = Signal(range(self._divisor))
         bits = Signal(9)  # a one in bit 0 says that eight data bits are in
         m.d.sync += timer.eq(timer - 1)

@@ -126,7 +126,7 @@ class AnswerSender(wiring.Component):
 
         m.d.comb += [
             last.eq(body + _HEAD - 1),
-            self.result_address.eq(offset - _COUNTERS),
+            self.result_address.eq(offset - _COUNTERS + (offering & self.o.ready)),  # one ahead
             self.o.valid.eq(offering),
             self.sent.eq(offering & self.o.ready & (index == last)),
             self.counts_sent.eq((self.type == Command.RUN) & (self.sent | (offset == _COUNTERS))),

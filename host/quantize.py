@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Networks in integers: what golden model, compiler and engine agree on."""
+"""Networks in integers: what golden model, compiler and engine agree on, and how they are made.
 
-from dataclasses import dataclass
+The factor between a layer's input and output scales is absorbed by its codebook up to a power of
+two, which becomes the shift; the origins of input and output are folded into the biases.
+"""
+
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..rtl.arith import sum_bounds
-from .errors import InputError
+from .compress import CompressedLayer, CompressedModel
+from .quantizer import Ints, Quantizer
 
 __all__ = [
     "CODEBOOK_BITS",
@@ -15,65 +19,15 @@ __all__ = [
     "QuantizedLayer",
     "QuantizedNetwork",
     "Quantizer",
+    "quantize",
     "row_bounds",
 ]
-
-Ints = npt.NDArray[np.int64]
 
 CODEBOOK_BITS = 16
 """Bits of a signed codebook value."""
 
-
-@dataclass(frozen=True)
-class Quantizer:
-    """Real numbers as integers: ``real = origin + scale * q``.
-
-    Parameters
-    ----------
-    scale : float
-        Real value of one step, above 0.
-    origin : float
-        The real value that becomes integer 0.
-    low, high : int
-        Smallest and largest integer, low <= 0 <= high; values beyond saturate.
-    signed : bool
-        Whether the integers are two's complement.
-    """
-
-    scale: float
-    origin: float
-    low: int
-    high: int
-    signed: bool
-
-    def __post_init__(self) -> None:
-        if not (self.scale > 0 and np.isfinite(self.scale) and np.isfinite(self.origin)):
-            raise ValueError(f"scale must be positive and finite, not {self.scale!r}")
-        if not self.low <= 0 <= self.high:
-            raise ValueError(f"low and high must enclose 0, not {self.low!r} and {self.high!r}")
-
-    def quantize(self, x: npt.ArrayLike) -> Ints:
-        """Nearest integers (ties to even), saturating; shape kept.
-
-        Raises
-        ------
-        InputError
-            A value is NaN or infinite.
-        """
-        values = np.asarray(x, dtype=np.float64)
-        bad = ~np.isfinite(values)
-        if bad.any():
-            place = [int(i) for i in np.argwhere(bad)[0]]
-            raise InputError(
-                f"input is {values[tuple(place)]} at index {place} ({int(bad.sum())} such "
-                "values), expected finite numbers"
-            )
-        steps = np.rint((values - self.origin) / self.scale)
-        return np.clip(steps, self.low, self.high).astype(np.int64)
-
-    def dequantize(self, q: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Real values as float32; shape kept."""
-        return (self.origin + self.scale * np.asarray(q, dtype=np.float64)).astype(np.float32)
+CODEBOOK_LIMIT = 1 << (CODEBOOK_BITS - 1)
+FEWEST_CODEBOOK_BITS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +88,6 @@ class QuantizedLayer:
 
     def __post_init__(self) -> None:
         entries = len(self.codes)
-        limit = 1 << (CODEBOOK_BITS - 1)
         rules = {
             "structure must be dense or unstructured": self.structure in ("dense", "unstructured"),
             "column_starts must rise from 0 to the number of entries": len(self.column_starts)
@@ -149,7 +102,7 @@ class QuantizedLayer:
             <= len(self.codebook)
             <= 1 << self.code_bits,
             "codebook values must fit 16 bits": not (
-                (self.codebook < -limit) | (self.codebook >= limit)
+                (self.codebook < -CODEBOOK_LIMIT) | (self.codebook >= CODEBOOK_LIMIT)
             ).any(),
             "codes must lie in the codebook": not (
                 (self.codes < 0) | (self.codes >= len(self.codebook))
@@ -166,6 +119,12 @@ class QuantizedLayer:
             if not holds:
                 raise ValueError(f"layer {self.name!r}: {rule}")
 
+    @property
+    def codebook_bits(self) -> int:
+        """Bits that the largest codebook value takes, sign included: 16 if none were lost."""
+        largest = max(int(self.codebook.max()), -int(self.codebook.min()) - 1)
+        return largest.bit_length() + 1
+
     def columns(self) -> Ints:
         """Column of each entry, (entries,) int64."""
         return np.repeat(np.arange(self.n_cols), np.diff(self.column_starts))
@@ -179,9 +138,10 @@ class QuantizedLayer:
 
 @dataclass(frozen=True, eq=False)
 class QuantizedNetwork:
-    """Layers in integers, in order of evaluation."""
+    """Layers in integers, in order of evaluation, and what the quantization cost."""
 
     layers: tuple[QuantizedLayer, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def input(self) -> Quantizer:
@@ -194,14 +154,133 @@ class QuantizedNetwork:
         return self.layers[-1].output
 
 
+def quantize(model: CompressedModel, *, activation_bits: int, sum_bits: int) -> QuantizedNetwork:
+    """Turn a compressed model into integers for an engine's widths.
+
+    Parameters
+    ----------
+    model : CompressedModel
+    activation_bits : int
+        Width A of an activation.
+    sum_bits : int
+        Width P of a partial sum. No sum of any layer can leave it, whatever the input.
+    """
+    layers: list[QuantizedLayer] = []
+    warnings = list(model.warnings)
+    source = model.input.quantizer(activation_bits)
+    for layer in model.layers:
+        target = layer.output.quantizer(activation_bits)
+        quantized = _fit_layer(layer, source, target, sum_bits)
+        doublings = 0
+        while quantized is None:
+            doublings += 1
+            wider = replace(target, scale=target.scale * 2**doublings)
+            quantized = _fit_layer(layer, source, wider, sum_bits)
+        layers.append(quantized)
+        warnings += _complaints(layer, quantized, sum_bits, doublings)
+        source = quantized.output
+    return QuantizedNetwork(tuple(layers), tuple(warnings))
+
+
 def row_bounds(layer: QuantizedLayer) -> list[tuple[int, int]]:
     """Smallest and largest partial sum of each row, whatever order and subset of its terms."""
-    values = layer.codebook[layer.codes]
-    positive = np.zeros(layer.n_rows, dtype=np.int64)
-    negative = np.zeros(layer.n_rows, dtype=np.int64)
-    np.add.at(positive, layer.row_indices, np.maximum(values, 0))
-    np.add.at(negative, layer.row_indices, np.maximum(-values, 0))
-    return [
-        sum_bounds(int(p), int(n), int(b), layer.input.low, layer.input.high)
-        for p, n, b in zip(positive, negative, layer.bias, strict=True)
-    ]
+    uses = _code_uses(layer.row_indices, layer.codes, layer.n_rows, len(layer.codebook))
+    return _bounds(uses, layer.codebook, layer.bias, layer.input)
+
+
+def _code_uses(rows: Ints, codes: Ints, n_rows: int, n_codes: int) -> Ints:
+    """How often each row uses each code, (n_rows, n_codes)."""
+    return np.bincount(rows * n_codes + codes, minlength=n_rows * n_codes).reshape(n_rows, n_codes)
+
+
+def _bounds(uses: Ints, book: Ints, bias: Ints, source: Quantizer) -> list[tuple[int, int]]:
+    positive, negative = uses @ np.maximum(book, 0), uses @ np.maximum(-book, 0)
+    rows = zip(positive.tolist(), negative.tolist(), bias.tolist(), strict=True)
+    return [sum_bounds(p, n, b, source.low, source.high) for p, n, b in rows]
+
+
+def _fit_layer(
+    layer: CompressedLayer, source: Quantizer, target: Quantizer, sum_bits: int
+) -> QuantizedLayer | None:
+    """The layer with the finest codebook whose sums fit; None if not even shift 0 does."""
+    matrix = layer.matrix
+    book = matrix.codebook.astype(np.float64)
+    uses = _code_uses(matrix.places.row_indices, matrix.codes, layer.n_rows, len(book))
+    offset = layer.bias + source.origin * (uses @ book) - target.origin
+    constant = ~uses.any(axis=1)
+    low, high = _clamp(layer, target)
+    for shift in range(sum_bits - 2, -1, -1):
+        gain = 2.0**shift / target.scale
+        real = np.rint(book * (source.scale * gain))
+        if (real < -CODEBOOK_LIMIT).any() or (real >= CODEBOOK_LIMIT).any():
+            continue
+        exact = np.rint(offset * gain)
+        exact[constant] = np.clip(exact[constant], (low - 1) << shift, (high + 1) << shift)
+        exact += (1 << shift) >> 1
+        if (np.abs(exact) >= 1 << (sum_bits - 2)).any():
+            continue
+        integers, bias = real.astype(np.int64), exact.astype(np.int64)
+        limit = 1 << (sum_bits - 1)
+        bounds = _bounds(uses, integers, bias, source)
+        if all(-limit <= least and most < limit for least, most in bounds):
+            return _assemble(layer, integers, bias, shift, (low, high), source, target)
+    return None
+
+
+def _clamp(layer: CompressedLayer, target: Quantizer) -> tuple[int, int]:
+    """Limits of the output; ReLU stops at the integer that stands for real 0."""
+    if layer.activation != "relu":
+        return target.low, target.high
+    zero = int(target.quantize(0.0))
+    return (zero, target.high) if target.scale > 0 else (target.low, zero)
+
+
+def _assemble(
+    layer: CompressedLayer,
+    codebook: Ints,
+    bias: Ints,
+    shift: int,
+    clamp: tuple[int, int],
+    source: Quantizer,
+    target: Quantizer,
+) -> QuantizedLayer:
+    matrix = layer.matrix
+    return QuantizedLayer(
+        name=layer.name,
+        n_rows=layer.n_rows,
+        n_cols=layer.n_cols,
+        structure=matrix.structure,
+        column_starts=matrix.places.column_starts,
+        row_indices=matrix.places.row_indices,
+        codes=matrix.codes,
+        codebook=codebook,
+        code_bits=matrix.code_bits,
+        zero_code=matrix.zero_code,
+        bias=bias,
+        shift=np.full(layer.n_rows, shift, dtype=np.int64),
+        low=clamp[0],
+        high=clamp[1],
+        signed_in=source.signed,
+        signed_out=target.signed,
+        input=source,
+        output=target,
+    )
+
+
+def _complaints(
+    layer: CompressedLayer, quantized: QuantizedLayer, sum_bits: int, doublings: int
+) -> list[str]:
+    found = []
+    if doublings:
+        found.append(
+            f"layer {layer.name!r}: its weights are so large against the range of its outputs that "
+            f"the outputs lose {doublings} bits; check the calibration data"
+        )
+    bits = quantized.codebook_bits
+    if layer.matrix.nonzeros and bits < FEWEST_CODEBOOK_BITS:
+        found.append(
+            f"layer {layer.name!r}: sums of {sum_bits} bits leave its codebook {bits} of "
+            f"{CODEBOOK_BITS} bits, which may cost accuracy; an engine with wider sums, or fewer "
+            "weights per row, would help"
+        )
+    return found

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What real values a tensor takes, and which integers stand for them.
+
+The commonest calibration value becomes integer 0, so that the black of a normalized image is
+skipped like a zero. The clip limits are those with the least squared error at 8 bits. Values that
+lie on a grid that 8 bits can number (pixels) keep that grid, without loss.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..rtl.arith import activation_limits
+from .errors import InputError
+from .network import Floats, Network, as_samples
+from .quantizer import Quantizer
+
+__all__ = ["TensorRange", "bound_ranges", "calibrate_ranges"]
+
+Doubles = npt.NDArray[np.float64]
+
+COMMON_SHARE = 1 / 64
+"""How much commoner than zero a value must be to become integer 0."""
+
+SEARCH_BITS = 8
+GRID_LEVELS = 1 << SEARCH_BITS
+GRID_TOLERANCE = 1e-3
+"""How far off the grid a value may be, in steps: float32 rounding of a normalized pixel."""
+
+CLIPS = np.geomspace(1.0, 0.2, 65)
+SEARCH_VALUES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorRange:
+    """Real values of one tensor.
+
+    Parameters
+    ----------
+    low, high : float
+        Clip limits, low < high; values beyond saturate.
+    origin : float
+        The value that becomes integer 0, within the limits.
+    step : float
+        Grid on which all values lie as ``origin + n * step``, or 0 if there is none.
+    share : float
+        Share of calibration values equal to `origin`; 0 if not calibrated.
+    source : str
+        ``"calibrated"``, ``"declared"`` (stated in model or recipe) or ``"bounds"`` (worst case).
+    """
+
+    low: float
+    high: float
+    origin: float
+    step: float = 0.0
+    share: float = 0.0
+    source: str = "calibrated"
+
+    def quantizer(self, bits: int) -> Quantizer:
+        """Integers of `bits` bits for these values.
+
+        Unsigned if the origin is an end of the range (counting downwards from the upper end, with
+        a negative scale), signed if it lies between.
+        """
+        above, below = self.high - self.origin, self.origin - self.low
+        sign = 1.0 if above else -1.0
+        if not above:
+            above, below = below, above
+        signed = below > 0
+        least, most = activation_limits(bits, signed)
+        scale = max(above / most, below / -least if signed else 0.0)
+        if self.step:
+            up, down = round(above / self.step), round(below / self.step)
+            parts = min(most // max(up, 1), -least // max(down, 1) if signed else most)
+            scale = self.step / parts if parts else scale
+        low, high = (int(np.clip(np.rint(v / scale), least, most)) for v in (-below, above))
+        return Quantizer(sign * scale, self.origin, low, high, signed)
+
+
+def calibrate_ranges(
+    network: Network, samples: npt.ArrayLike, input_range: tuple[float, float] | None = None
+) -> list[TensorRange]:
+    """Ranges of the input and of every layer's output, from data.
+
+    Parameters
+    ----------
+    network : Network
+        As it will run, pruned and with shared weights.
+    samples : (n, n_inputs) array
+        Inputs as the network will see them; a thousand are plenty.
+    input_range : (float, float), optional
+        Limits of the input, in place of those of the samples.
+
+    Raises
+    ------
+    InputError
+        Wrong shape, NaN, infinite, or all values equal.
+    """
+    x = as_samples("calibration data", samples, network.n_inputs)
+    first = _observe(x)
+    if first.low == first.high and input_range is None:
+        raise InputError(
+            f"calibration data is {first.low} everywhere, expected samples that span the input's "
+            "range; or state it as `range` in the recipe's [input]"
+        )
+    if input_range is not None:
+        low, high = input_range
+        first = replace(first, low=low, high=high, origin=min(max(first.origin, low), high))
+    step = _grid(x, first)
+    if step or input_range is not None:
+        ranges = [replace(first, step=step)]
+    else:
+        ranges = [_clip(x, first)]
+    *hidden, last = network.run_layers(x)
+    ranges += [_clip(y, _widen(_observe(y))) for y in hidden]
+    return [*ranges, _balance(_widen(_observe(last)))]
+
+
+def bound_ranges(network: Network, input_range: tuple[float, float]) -> list[TensorRange]:
+    """Ranges of the input and of every layer's output, as wide as the input's range allows."""
+    low, high = (np.full(network.n_inputs, side) for side in input_range)
+    ranges = [_around(*input_range, source="declared")]
+    for layer in network.layers:
+        weight = layer.weight.astype(np.float64)
+        positive, negative = np.maximum(weight, 0), np.minimum(weight, 0)
+        low, high = (
+            positive @ low + negative @ high + layer.bias,
+            positive @ high + negative @ low + layer.bias,
+        )
+        if layer.activation == "relu":
+            low, high = np.maximum(low, 0), np.maximum(high, 0)
+        ranges.append(_widen(_around(float(low.min()), float(high.max()), source="bounds")))
+    return ranges
+
+
+def _around(low: float, high: float, source: str) -> TensorRange:
+    """Integer 0 stands for 0.0 where that lies in the range, else for the lower end."""
+    origin = 0.0 if low <= 0 <= high else low
+    return TensorRange(low=low, high=high, origin=origin, source=source)
+
+
+def _observe(values: Floats) -> TensorRange:
+    """Extremes, and the commonest value as origin if it is clearly commoner than zero."""
+    distinct, counts = np.unique(values, return_counts=True)
+    plain = _around(float(distinct[0]), float(distinct[-1]), source="calibrated")
+    best = int(np.argmax(counts))
+    zero = float(counts[distinct == plain.origin].sum()) / values.size
+    share = float(counts[best]) / values.size
+    if share > zero + COMMON_SHARE:
+        return replace(plain, origin=float(distinct[best]), share=share)
+    return replace(plain, share=zero)
+
+
+def _widen(observed: TensorRange) -> TensorRange:
+    """A tensor of one value needs a range of some width all the same."""
+    if observed.low < observed.high:
+        return observed
+    return replace(observed, high=observed.low + max(1.0, abs(observed.low)))
+
+
+def _balance(observed: TensorRange) -> TensorRange:
+    """Outputs keep all they can say: nothing is clipped, both sides are used fully."""
+    above, below = observed.high - observed.origin, observed.origin - observed.low
+    if not (above and below):
+        return observed
+    reach = max(above, below)
+    return replace(observed, low=observed.origin - reach, high=observed.origin + reach)
+
+
+def _grid(values: Floats, observed: TensorRange) -> float:
+    """Step of the grid on which all values lie, counted from the origin; 0.0 if there is none."""
+    offsets = np.unique(values).astype(np.float64) - observed.origin
+    if not 2 <= len(offsets) <= GRID_LEVELS:
+        return 0.0
+    step = float(np.diff(offsets).min())
+    for _ in range(2):
+        steps = np.rint(offsets / step)
+        step = float(offsets @ steps / (steps @ steps))
+    places = offsets / step
+    off = np.abs(places - np.rint(places)).max()
+    spread = (observed.high - observed.low) / step
+    if off > GRID_TOLERANCE or spread > GRID_LEVELS - 0.5:
+        return 0.0
+    for exact in (float(round(step)), 1 / round(1 / step) if step < 1 else 0.0):
+        if exact and abs(step / exact - 1) < 1e-6:
+            return exact
+    return step
+
+
+def _clip(values: Floats, observed: TensorRange) -> TensorRange:
+    """Limits with the least squared error, on values spread evenly over the sorted ones."""
+    spread = np.sort(values[values != np.float32(observed.origin)]).astype(np.float64)
+    spread = spread[:: -(-len(spread) // SEARCH_VALUES) or 1]
+    best, least = observed, np.inf
+    for candidate in _candidates(observed):
+        quantizer = candidate.quantizer(SEARCH_BITS)
+        steps = np.rint((spread - quantizer.origin) / quantizer.scale)
+        real = np.clip(steps, quantizer.low, quantizer.high) * quantizer.scale + quantizer.origin
+        error = float(np.square(real - spread).sum())
+        if error < least:
+            best, least = candidate, error
+    return best
+
+
+def _candidates(observed: TensorRange) -> Iterator[TensorRange]:
+    low, high, origin = observed.low, observed.high, observed.origin
+    sides = {(low, high), (low, origin), (origin, high)}
+    for bottom, top in sorted((b, t) for b, t in sides if b < t):
+        reach = max(top - origin, origin - bottom)
+        for clip in CLIPS:
+            yield replace(
+                observed,
+                low=max(bottom, origin - float(clip) * reach),
+                high=min(top, origin + float(clip) * reach),
+            )

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""From a float network and a recipe to a compressed model: what a `.gossamer` file holds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from . import codebook as values_axis
+from . import structure as structure_axis
+from .calibrate import TensorRange, bound_ranges, calibrate_ranges
+from .errors import InputError
+from .network import Floats, Layer, Network
+from .recipe import LayerRecipe, Recipe
+from .structure import STRUCTURES, Places
+
+__all__ = ["CompressedLayer", "CompressedModel", "Matrix", "compress"]
+
+SUGGESTED_DENSITY = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A weight matrix as codes into a codebook.
+
+    Parameters
+    ----------
+    structure : str
+        ``"dense"`` (every weight is an entry) or ``"unstructured"``.
+    places : Places
+        Where the entries stand, column by column.
+    codes : (entries,) int64
+    codebook : (k,) float32
+        1..256 values.
+    zero_code : bool
+        Code 0 is 0 and stands for pruned weights (dense only).
+    """
+
+    structure: str
+    places: Places
+    codes: npt.NDArray[np.int64]
+    codebook: Floats
+    zero_code: bool
+
+    @classmethod
+    def share(cls, weight: Floats, structure: str, max_codes: int) -> "Matrix":
+        """Share at most `max_codes` values among the weights (rows, cols) of one structure."""
+        mask = weight != 0
+        dense = structure == "dense"
+        places = Places.dense(*mask.shape) if dense else Places.of_mask(mask)
+        zero_code = dense and not mask.all()
+        stored = weight[places.row_indices, places.columns]
+        book, codes = values_axis.share_weights(stored, max_codes, zero_code=zero_code)
+        return cls(structure, places, codes, book, zero_code)
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of one code, 1..8."""
+        return values_axis.code_bits(len(self.codebook))
+
+    @property
+    def nonzeros(self) -> int:
+        """Weights that are not zero."""
+        return int(np.count_nonzero(self.codebook[self.codes]))
+
+    @property
+    def cost_bytes(self) -> int:
+        """Bytes of gaps, codes and codebook in a file."""
+        gaps = 0 if self.structure == "dense" else structure_axis.gap_bits(self.places)[1]
+        return -(-(gaps + values_axis.cost_bits(len(self.codes), len(self.codebook))) // 8)
+
+    def weight(self) -> Floats:
+        """The whole matrix, (rows, cols) float32."""
+        places = self.places
+        weight = np.zeros((places.n_rows, places.n_cols), dtype=np.float32)
+        weight[places.row_indices, places.columns] = self.codebook[self.codes]
+        return weight
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedLayer:
+    """One layer: `activation` of the matrix times the input plus `bias` (n_rows,) float32."""
+
+    name: str
+    matrix: Matrix
+    bias: Floats
+    activation: str
+    output: TensorRange
+
+    @property
+    def n_rows(self) -> int:
+        """Outputs of the layer."""
+        return self.matrix.places.n_rows
+
+    @property
+    def n_cols(self) -> int:
+        """Inputs of the layer."""
+        return self.matrix.places.n_cols
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedModel:
+    """Layers in order of evaluation, the input's range, and notes on how they came about.
+
+    `notes` are not stored in a file.
+    """
+
+    layers: tuple[CompressedLayer, ...]
+    input: TensorRange
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_inputs(self) -> int:
+        """Inputs of the first layer."""
+        return self.layers[0].n_cols
+
+    @property
+    def n_outputs(self) -> int:
+        """Outputs of the last layer."""
+        return self.layers[-1].n_rows
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What costs accuracy and could be mended."""
+        if all(layer.output.source != "bounds" for layer in self.layers):
+            return ()
+        return (
+            "no calibration data: the ranges of the layers' outputs are worst-case bounds, often "
+            "10 times too wide, which costs about 3 of the 8 bits of every activation and "
+            "possibly much accuracy; compress with calibration data (--calibrate x.npy)",
+        )
+
+    def to_network(self) -> Network:
+        """The network in floats, with pruned and shared weights."""
+        return Network(
+            tuple(Layer(la.name, la.matrix.weight(), la.bias, la.activation) for la in self.layers)
+        )
+
+
+def compress(
+    network: Network, recipe: Recipe | None = None, calibration: npt.ArrayLike | None = None
+) -> CompressedModel:
+    """Prune, share weights and find ranges.
+
+    Without a recipe nothing is pruned, existing zeros are used, and a layer with more than 256
+    distinct weights shares 256. Weights that are already pruned or shared pass unchanged.
+
+    Parameters
+    ----------
+    network : Network
+    recipe : Recipe, optional
+    calibration : (n, n_inputs) array, optional
+        Real inputs as the network will see them, a thousand or so.
+
+    Raises
+    ------
+    RecipeError
+        The recipe names what the network does not have.
+    InputError
+        No calibration data and no input range, or calibration data that cannot be used.
+    """
+    recipe = recipe or Recipe()
+    plans = recipe.for_layers([layer.name for layer in network.layers])
+    input_range = recipe.input_range or network.input_range
+    if calibration is None and input_range is None:
+        raise InputError(
+            "the range of the input is not known, expected one of: calibration data "
+            "(--calibrate x.npy, or calibration=x), or `range = [lowest, highest]` in the "
+            "recipe's [input] or in the model's file"
+        )
+    matrices = [_share(layer.weight, p) for layer, p in zip(network.layers, plans, strict=True)]
+    small = Network(
+        tuple(
+            Layer(layer.name, matrix.weight(), layer.bias, layer.activation)
+            for layer, matrix in zip(network.layers, matrices, strict=True)
+        )
+    )
+    if calibration is not None:
+        ranges = calibrate_ranges(small, calibration, recipe.input_range)
+    else:
+        assert input_range is not None
+        ranges = bound_ranges(small, input_range)
+    layers = tuple(
+        CompressedLayer(layer.name, matrix, layer.bias, layer.activation, output)
+        for layer, matrix, output in zip(network.layers, matrices, ranges[1:], strict=True)
+    )
+    prunes = any(plan.prunes for plan in plans)
+    notes = (*network.notes, *(() if prunes else _advice(matrices)))
+    return CompressedModel(layers, ranges[0], notes)
+
+
+def _share(weight: Floats, plan: LayerRecipe) -> Matrix:
+    if plan.prunes:
+        weight = structure_axis.prune(weight, density=plan.density, threshold=plan.threshold)
+    choices = STRUCTURES if plan.structure == "auto" else (plan.structure,)
+    return min((Matrix.share(weight, c, plan.codes) for c in choices), key=lambda m: m.cost_bytes)
+
+
+def _advice(matrices: list[Matrix]) -> Iterator[str]:
+    """What pruning would buy, unless the weights are pruned already."""
+    density = sum(m.nonzeros for m in matrices) / sum(m.weight().size for m in matrices)
+    if density <= 2 * SUGGESTED_DENSITY:
+        return
+    now = later = 0
+    for matrix in matrices:
+        kept = structure_axis.prune(matrix.weight(), density=SUGGESTED_DENSITY)
+        pruned = Matrix.share(kept, "unstructured", len(matrix.codebook))
+        now += matrix.cost_bytes
+        later += min(matrix.cost_bytes, pruned.cost_bytes)
+    yield (
+        f"nothing was pruned: {density:.0%} of the weights are not zero and take {now:,} bytes; "
+        f"pruned to {SUGGESTED_DENSITY:.0%} and retrained they would take about {later:,} bytes "
+        f"and {SUGGESTED_DENSITY / density:.0%} of the multiplications"
+    )

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Bench of one processing element: whole layers against the golden model."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from ...host import golden
+from ...host.compiler import Image, compile_network
+from ...host.quantize import Ints, QuantizedLayer, QuantizedNetwork
+from ...rtl.config import EngineConfig
+from ...rtl.layouts import slice_layout, token_layout
+from ...rtl.pe import PE
+from .drive import pauses, receive, reset, send, step, watch
+from .vectors import bus_words, pack_layer, random_inputs, random_network
+
+__all__ = ["CONFIG", "layers_match_golden", "top"]
+
+CONFIG = EngineConfig(
+    n_pes=1, weight_depth=2048, rows_per_pe=64, column_words=64, codebook_depth=128,
+    input_depth=64, output_depth=64, queue_depth=4,
+)  # fmt: skip
+
+
+def top() -> PE:
+    """The block under test."""
+    return PE(CONFIG)
+
+
+async def load(dut: Any, image: Image) -> None:
+    """Write an image through the loader's bus."""
+    dut.selected.value = 1
+    for kind, pe, address, word in bus_words(image):
+        dut.write__en.value = 1
+        dut.write__kind.value = kind
+        dut.write__pe.value = pe
+        dut.write__address.value = address
+        dut.write__data.value = word
+        await step(dut)
+    dut.write__en.value = 0
+
+
+def slices(
+    layer: QuantizedLayer, q: Ints, column_slots: Ints, first_entry: int
+) -> Iterator[dict[str, int]]:
+    """Slices of the nonzero inputs in the order of their columns, then END."""
+    counts = np.diff(layer.column_starts)
+    base = first_entry
+    for column in np.argsort(column_slots):
+        if counts[column] and q[column]:
+            yield {
+                "base": base,
+                "count": int(counts[column]),
+                "value": int(q[column]) & 0xFF,
+                "end": 0,
+            }
+        base += int(counts[column])
+    yield {"base": 0, "count": 0, "value": 0, "end": 1}
+
+
+def tokens(values: Ints, slots: Ints, keep_zeros: bool) -> list[tuple[int, int, int]]:
+    """Row, value and `last` of the outputs that a PE lists."""
+    by_slot = values[np.argsort(slots)]
+    last = len(by_slot) - 1
+    return [
+        (row, int(value) & 0xFF, int(row == last))
+        for row, value in enumerate(by_slot)
+        if value or keep_zeros or row == last
+    ]
+
+
+def layer_traffic(
+    network: QuantizedNetwork, image: Image, q: Ints
+) -> Iterator[tuple[list[dict[str, int]], list[tuple[int, int, int]]]]:
+    """What goes into the PE and what must come out, layer by layer."""
+    outputs = golden.run_layers(network, q[None])
+    values, column_slots = q, np.arange(len(q))
+    entry = sum(layer.n_rows for layer in network.layers) * CONFIG.bias_words
+    for layer, placed, out in zip(network.layers, image.layers, outputs, strict=True):
+        wanted = tokens(out[0], placed.slots, bool(placed.record["keep_zeros"]))
+        yield list(slices(layer, values, column_slots, entry)), wanted
+        entry += len(layer.codes)
+        values, column_slots = out[0], placed.slots
+
+
+@cocotb.test(timeout_time=10, timeout_unit="ms")
+@cocotb.parametrize(share=[0.0, 0.3, 0.7], density=[0.15, 1.0])
+async def layers_match_golden(dut: Any, share: float, density: float) -> None:
+    """A network of two layers, several inputs; the second layer starts while the first drains."""
+    network = random_network(3, (40, 48, 20), density=density, codes=32, config=CONFIG)
+    image = compile_network(network, CONFIG)
+    for signal in (dut.i__valid, dut.o__ready, dut.write__en):
+        signal.value = 0
+    dut.layers.value = sum(
+        pack_layer(placed.record, CONFIG) << k * (len(dut.layers) // 2)
+        for k, placed in enumerate(image.layers)
+    )
+    await reset(dut)
+    cocotb.start_soon(watch(dut, "o"))
+    await load(dut, image)
+    pack, layout = slice_layout(CONFIG), token_layout(CONFIG, 0)
+    inputs = random_inputs(4, network, 4, 0.6)
+    sent, wanted = [], []
+    for q in inputs:
+        for into, out in layer_traffic(network, image, q):
+            sent += [pack.const(item).as_bits() for item in into]
+            wanted += out
+    gaps = [pauses(50 + k, share) if share else None for k in range(2)]
+    cocotb.start_soon(send(dut, "i", sent, gaps[0]))
+    found = [layout.from_bits(bits) for bits in await receive(dut, "o", len(wanted), gaps[1])]
+    got = [(int(t["row"]), int(t["value"]), int(t["last"])) for t in found]
+    assert got == wanted, f"density {density}, pauses {share}"

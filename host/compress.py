@@ -19,6 +19,12 @@ __all__ = ["CompressedLayer", "CompressedModel", "Matrix", "compress"]
 
 SUGGESTED_DENSITY = 0.1
 
+NO_CALIBRATION = (
+    "no calibration data: the outputs of the layers have worst-case ranges, 2 to 50 times too "
+    "wide as a rule, so that up to 5 of 8 bits are lost and accuracy with them; compress with "
+    "calibration data (--calibrate x.npy)"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
@@ -125,11 +131,7 @@ class CompressedModel:
         """What costs accuracy and could be mended."""
         if all(layer.output.source != "bounds" for layer in self.layers):
             return ()
-        return (
-            "no calibration data: the ranges of the layers' outputs are worst-case bounds, often "
-            "10 times too wide, which costs about 3 of the 8 bits of every activation and "
-            "possibly much accuracy; compress with calibration data (--calibrate x.npy)",
-        )
+        return (NO_CALIBRATION,)
 
     def to_network(self) -> Network:
         """The network in floats, with pruned and shared weights."""

@@ -8,6 +8,9 @@ line per word, millions for a large engine.
 
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  # not in stubs
 from amaranth.hdl import UnusedElaboratable
@@ -18,11 +21,6 @@ from .tools import Progress, find_tool
 
 __all__ = ["export_rtlil", "export_verilog"]
 
-_ZERO_INIT = re.compile(
-    r"^  cell \$meminit_v2 \S+\n(?:    parameter .*\n)*    connect \\ADDR .*\n"
-    r"    connect \\DATA \d+'0+\n    connect \\EN .*\n  end\n",
-    re.MULTILINE,
-)
 _ARRAY = re.compile(r"^( *)reg (\[\d+:0\] )?(\S+) +\[(\d+):0\];\n(?! *initial begin)", re.MULTILINE)
 _SCRIPT = """\
 read_rtlil <<rtlil
@@ -62,7 +60,8 @@ def export_verilog(
         yosys is missing or failed.
     """
     yosys = find_tool("yosys")
-    text = _ZERO_INIT.sub("", export_rtlil(top, name=name))
+    with _zeros_left_out():
+        text = export_rtlil(top, name=name)
     run = yosys.run(["-q", "-"], stdin=_SCRIPT.format(text=text), progress=progress)
     if run.status != 0 or f"module {name}(" not in run.stdout:
         raise ToolError(
@@ -70,6 +69,30 @@ def export_verilog(
             f"it said: {run.stderr.strip()[-400:] or 'nothing'}"
         )
     return _ARRAY.sub(_zero_loop, run.stdout)
+
+
+@contextmanager
+def _zeros_left_out() -> Iterator[None]:
+    """Let Amaranth leave out the contents of memories that hold zeros only.
+
+    It writes contents bit by bit: for the default engine eleven million bits, in half a minute.
+    There is no public way to do it; should the names change, all is written and only time is lost.
+    """
+    emitter: Any = getattr(rtlil, "ModuleEmitter", None)
+    emit = getattr(emitter, "emit_memory", None)
+    if emit is None:
+        yield
+        return
+
+    def emit_contents(self: Any, index: int, cell: Any) -> None:
+        if any(cell.init):
+            emit(self, index, cell)
+
+    emitter.emit_memory = emit_contents
+    try:
+        yield
+    finally:
+        emitter.emit_memory = emit
 
 
 def _zero_loop(match: re.Match[str]) -> str:

@@ -56,7 +56,7 @@ def test_same_bytes_whatever_the_hash_seed():
         "from gossamer.rtl.export import export_verilog\n"
         "from gossamer.rtl.formats import Identity\n"
         "c = EngineConfig(n_pes=3, weight_depth=64, input_depth=64, output_depth=16)\n"
-        "print(export_verilog(Engine(c, Identity(c, 1, bytes(8)))))\n"
+        "print(export_verilog(Engine(Identity(c, 1, bytes(8)))))\n"
     )
     texts = {
         subprocess.run(

@@ -7,13 +7,13 @@ uses four counts of twice the width in the same word: a wide count is a pair of 
 both kinds share one adder tree.
 """
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import EngineConfig
 from .formats import Section
-from .layouts import activation_layout, layer_layout, write_signature
+from .layouts import WriteBus, WriteSignature, activation_layout, layer_layout
 
 __all__ = ["ColumnRecords"]
 
@@ -48,6 +48,8 @@ class ColumnRecords(wiring.Component):
     advance: Signal
     bases: data.View
     counts: data.View
+    layer: data.View
+    write: WriteBus
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
@@ -58,7 +60,7 @@ class ColumnRecords(wiring.Component):
                 "layer": In(layer_layout(config)),
                 "bases": Out(data.ArrayLayout(config.base_bits, config.n_pes)),
                 "counts": Out(data.ArrayLayout(config.wide_count_bits, config.n_pes)),
-                "write": In(write_signature(config)),
+                "write": In(WriteSignature(config)),
             }
         )
 
@@ -101,7 +103,7 @@ class ColumnRecords(wiring.Component):
             self._locate(m, pe, read_port.data.word_select(pe, width), wide_q1, place_q1)
         return m
 
-    def _locate(self, m: Module, pe: int, word, wide_q1: Signal, place_q1: Signal) -> None:
+    def _locate(self, m: Module, pe: int, word: Value, wide_q1: Signal, place_q1: Signal) -> None:
         config = self._config
         bits = config.count_bits
         base, rest = word[: config.base_bits], word[config.base_bits :]

@@ -84,8 +84,9 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if type(value) is not field.type:
-                raise TypeError(f"{field.name} must be {field.type.__name__}, not {value!r}")
+            kind = type(field.default)
+            if type(value) is not kind:
+                raise TypeError(f"{field.name} must be {kind.__name__}, not {value!r}")
         self._check_range("n_pes", 1, 64)
         self._check_choice("activation_bits", (8,))
         self._check_choice("sum_bits", (24, 32))

@@ -7,7 +7,7 @@ layer at once; the merge tree empties the list meanwhile.
 
 from amaranth import Module, Mux, Signal, signed
 from amaranth.hdl import Assert
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .arith import Ints, requantize
@@ -49,6 +49,7 @@ class Drain(wiring.Component):
     shift: Signal
     row: Signal
     last: Signal
+    layer: data.View
     o: stream.Interface
 
     def __init__(self, config: EngineConfig) -> None:

@@ -4,18 +4,22 @@
 `connect()` compares neither signedness nor fields, so a layout is never written out twice.
 """
 
-from amaranth.lib import data
-from amaranth.lib.wiring import Out, Signature
+from amaranth import Mux, Signal
+from amaranth.hdl import ValueLike
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import Out
 
 from .config import EngineConfig
 from .formats import Section, bytes_per_word, program_fields
 
 __all__ = [
+    "WriteBus",
+    "WriteSignature",
     "activation_layout",
     "layer_layout",
+    "select_layer",
     "slice_layout",
     "token_layout",
-    "write_signature",
 ]
 
 
@@ -56,18 +60,39 @@ def token_layout(config: EngineConfig, pe_bits: int) -> data.StructLayout:
     )
 
 
-def write_signature(config: EngineConfig) -> Signature:
-    """Write bus of the loader: one word for one memory of one PE, `en` for one cycle.
+def select_layer(layers: data.View, parity: ValueLike) -> data.View:
+    """Pick one of the two layers' parameters that are in use."""
+    return layers.shape().elem_shape(Mux(parity, layers[1].as_value(), layers[0].as_value()))
 
-    `kind` is a `formats.Section`; memories narrower than the bus take its lower bits.
+
+class WriteBus(wiring.PureInterface):
+    """Loader's bus: one word for one memory of one PE."""
+
+    en: Signal
+    kind: Signal
+    pe: Signal
+    address: Signal
+    data: Signal
+
+
+class WriteSignature(wiring.Signature):
+    """Signature of `WriteBus`: `en` for one cycle, `kind` a `formats.Section`.
+
+    Memories narrower than the bus take its lower bits.
     """
-    width = 8 * max(bytes_per_word(kind, config) for kind in Section)
-    return Signature(
-        {
-            "en": Out(1),
-            "kind": Out(3),
-            "pe": Out(max(config.pe_bits, 1)),
-            "address": Out(16),
-            "data": Out(width),
-        }
-    )
+
+    def __init__(self, config: EngineConfig) -> None:
+        width = 8 * max(bytes_per_word(kind, config) for kind in Section)
+        super().__init__(
+            {
+                "en": Out(1),
+                "kind": Out(3),
+                "pe": Out(max(config.pe_bits, 1)),
+                "address": Out(16),
+                "data": Out(width),
+            }
+        )
+
+    def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> WriteBus:
+        """The bus itself."""
+        return WriteBus(self, path=path, src_loc_at=1 + src_loc_at)

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from .config import EngineConfig
 from .formats import SECTION_HEADER, Section, bytes_per_word
-from .layouts import write_signature
+from .layouts import WriteBus, WriteSignature
 
 __all__ = ["Loader"]
 
@@ -38,6 +38,7 @@ class Loader(wiring.Component):
 
     i: stream.Interface
     restart: Signal
+    write: WriteBus
     complete: Signal
     error: Signal
 
@@ -47,7 +48,7 @@ class Loader(wiring.Component):
             {
                 "i": In(stream.Signature(8, always_ready=True)),
                 "restart": In(1),
-                "write": Out(write_signature(config)),
+                "write": Out(WriteSignature(config)),
                 "complete": Out(1),
                 "error": Out(1),
             }

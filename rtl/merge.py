@@ -36,8 +36,7 @@ class MergeNode(wiring.Component):
     o: stream.Interface
 
     def __init__(self, config: EngineConfig, *, pe_bits: int) -> None:
-        layout = token_layout(config, pe_bits)
-        self._pe_bits = pe_bits
+        self._layout = layout = token_layout(config, pe_bits)
         super().__init__(
             {
                 "a": In(stream.Signature(layout)),
@@ -63,10 +62,8 @@ class MergeNode(wiring.Component):
         with m.If(free):
             m.d.sync += o.valid.eq(can_a | can_b)
             with m.If(can_a | can_b):
-                chosen = Mux(take_b, b.p, a.p)
-                token = Signal(a.p.shape())
-                ending = token.last & (Mux(take_b, ended_a, ended_b))
-                m.d.comb += token.eq(chosen)
+                token = self._layout(Mux(take_b, b.p.as_value(), a.p.as_value()))
+                ending = token.last & Mux(take_b, ended_a, ended_b)
                 m.d.sync += [
                     o.p.value.eq(token.value),
                     o.p.row.eq(token.row),

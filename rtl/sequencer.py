@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Sequencer: program records make the units work through a network, layer by layer."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import EngineConfig
 from .formats import RECORD_STRIDE, Section, program_fields
-from .layouts import activation_layout, layer_layout, token_layout, write_signature
+from .layouts import (
+    WriteBus,
+    WriteSignature,
+    activation_layout,
+    layer_layout,
+    select_layer,
+    token_layout,
+)
 
 __all__ = ["Sequencer"]
 
@@ -69,6 +76,7 @@ class Sequencer(wiring.Component):
     i_merge: stream.Interface
     o_array: stream.Interface
     o_results: stream.Interface
+    write: WriteBus
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
@@ -90,7 +98,7 @@ class Sequencer(wiring.Component):
                 "i_merge": In(stream.Signature(token_layout(config, config.pe_bits))),
                 "o_array": Out(activations),
                 "o_results": Out(activations),
-                "write": In(write_signature(config)),
+                "write": In(WriteSignature(config)),
             }
         )
 
@@ -117,9 +125,7 @@ class Sequencer(wiring.Component):
             with m.If(word_valid_q1 & (self.parity == index)):
                 self._store_word(m, self.layers[index], word_q1, read_port.data)
 
-        current = layer_layout(config)(
-            Mux(self.parity, self.layers[1].as_value(), self.layers[0].as_value())
-        )
+        current = select_layer(self.layers, self.parity)
         merged = Signal(activation_layout(config))
         m.d.comb += [
             merged.slot.eq(self._slot(self.i_merge.p)),
@@ -179,7 +185,7 @@ class Sequencer(wiring.Component):
                     m.next = "IDLE"
         return m
 
-    def _store_word(self, m: Module, layer: data.View, index: Signal, word: Signal) -> None:
+    def _store_word(self, m: Module, layer: data.View, index: Signal, word: Value) -> None:
         with m.Switch(index):
             for number in sorted({word for _, word, _, _ in program_fields(self._config)}):
                 with m.Case(number):

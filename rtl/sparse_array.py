@@ -5,13 +5,20 @@ Ref: Han et al., "EIE", ISCA 2016. Rows are dealt to PEs; each PE works through 
 column of every broadcast activation. A queue per PE evens out slices of unequal length.
 """
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .columns import ColumnRecords
 from .config import EngineConfig
-from .layouts import activation_layout, layer_layout, token_layout, write_signature
+from .layouts import (
+    WriteBus,
+    WriteSignature,
+    activation_layout,
+    layer_layout,
+    select_layer,
+    token_layout,
+)
 from .merge import MergeTree
 from .pe import PE, Activity
 
@@ -53,6 +60,8 @@ class SparseArray(wiring.Component):
 
     i: stream.Interface
     o: stream.Interface
+    layers: data.View
+    write: WriteBus
     parity: Signal
     activities: data.View
     blocked: Signal
@@ -67,7 +76,7 @@ class SparseArray(wiring.Component):
                 "o": Out(stream.Signature(token_layout(config, config.pe_bits))),
                 "layers": In(data.ArrayLayout(layer_layout(config), 2)),
                 "parity": In(1),
-                "write": In(write_signature(config)),
+                "write": In(WriteSignature(config)),
                 "activities": Out(data.ArrayLayout(Activity, config.n_pes)),
                 "blocked": Out(1),
                 "broadcasting": Out(1),
@@ -79,8 +88,7 @@ class SparseArray(wiring.Component):
         """Column records, then a queue per PE, then the merge tree."""
         m = Module()
         config = self._config
-        layer = Mux(self.parity, self.layers[1].as_value(), self.layers[0].as_value())
-        layer = layer_layout(config)(layer)
+        layer = select_layer(self.layers, self.parity)
         m.submodules.columns = columns = ColumnRecords(config)
         m.submodules.merge = merge = MergeTree(config)
         pes = [PE(config) for _ in range(config.n_pes)]

@@ -21,6 +21,8 @@ __all__ = ["TensorRange", "bound_ranges", "calibrate_ranges"]
 
 Doubles = npt.NDArray[np.float64]
 
+SOURCES = ("calibrated", "declared", "bounds")
+
 COMMON_SHARE = 1 / 64
 """How much commoner than zero a value must be to become integer 0."""
 
@@ -43,8 +45,8 @@ class TensorRange:
         Clip limits, low < high; values beyond saturate.
     origin : float
         The value that becomes integer 0, within the limits.
-    step : float
-        Grid on which all values lie as ``origin + n * step``, or 0 if there is none.
+    levels : int
+        Steps from `low` to `high` of a grid on which all values lie, or 0 if there is none.
     share : float
         Share of calibration values equal to `origin`; 0 if not calibrated.
     source : str
@@ -54,9 +56,15 @@ class TensorRange:
     low: float
     high: float
     origin: float
-    step: float = 0.0
+    levels: int = 0
     share: float = 0.0
     source: str = "calibrated"
+
+    def __post_init__(self) -> None:
+        if not -np.inf < self.low <= self.origin <= self.high < np.inf or self.low == self.high:
+            raise ValueError(f"range must rise and hold its origin, not {self!r}")
+        if self.levels < 0 or self.source not in SOURCES or not 0 <= self.share <= 1:
+            raise ValueError(f"levels, share and source must be valid, not {self!r}")
 
     def quantizer(self, bits: int) -> Quantizer:
         """Integers of `bits` bits for these values.
@@ -71,10 +79,11 @@ class TensorRange:
         signed = below > 0
         least, most = activation_limits(bits, signed)
         scale = max(above / most, below / -least if signed else 0.0)
-        if self.step:
-            up, down = round(above / self.step), round(below / self.step)
+        if self.levels:
+            step = (self.high - self.low) / self.levels
+            up, down = round(above / step), round(below / step)
             parts = min(most // max(up, 1), -least // max(down, 1) if signed else most)
-            scale = self.step / parts if parts else scale
+            scale = step / parts if parts else scale
         low, high = (int(np.clip(np.rint(v / scale), least, most)) for v in (-below, above))
         return Quantizer(sign * scale, self.origin, low, high, signed)
 
@@ -99,29 +108,16 @@ def calibrate_ranges(
         Wrong shape, NaN, infinite, or all values equal.
     """
     x = as_samples("calibration data", samples, network.n_inputs)
-    first = _observe(x)
-    if first.low == first.high and input_range is None:
-        raise InputError(
-            f"calibration data is {first.low} everywhere, expected samples that span the input's "
-            "range; or state it as `range` in the recipe's [input]"
-        )
-    if input_range is not None:
-        low, high = input_range
-        first = replace(first, low=low, high=high, origin=min(max(first.origin, low), high))
-    step = _grid(x, first)
-    if step or input_range is not None:
-        ranges = [replace(first, step=step)]
-    else:
-        ranges = [_clip(x, first)]
     *hidden, last = network.run_layers(x)
-    ranges += [_clip(y, _widen(_observe(y))) for y in hidden]
-    return [*ranges, _balance(_widen(_observe(last)))]
+    ranges = [_input_range(x, input_range)]
+    ranges += [_clip(y, _observe(y)) for y in hidden]
+    return [_tidy(one) for one in (*ranges, _balance(_observe(last)))]
 
 
 def bound_ranges(network: Network, input_range: tuple[float, float]) -> list[TensorRange]:
     """Ranges of the input and of every layer's output, as wide as the input's range allows."""
     low, high = (np.full(network.n_inputs, side) for side in input_range)
-    ranges = [_around(*input_range, source="declared")]
+    ranges = [_around(*input_range, "declared")]
     for layer in network.layers:
         weight = layer.weight.astype(np.float64)
         positive, negative = np.maximum(weight, 0), np.minimum(weight, 0)
@@ -131,33 +127,54 @@ def bound_ranges(network: Network, input_range: tuple[float, float]) -> list[Ten
         )
         if layer.activation == "relu":
             low, high = np.maximum(low, 0), np.maximum(high, 0)
-        ranges.append(_widen(_around(float(low.min()), float(high.max()), source="bounds")))
-    return ranges
+        ranges.append(_around(float(low.min()), float(high.max()), "bounds"))
+    return [_tidy(one) for one in ranges]
 
 
 def _around(low: float, high: float, source: str) -> TensorRange:
-    """Integer 0 stands for 0.0 where that lies in the range, else for the lower end."""
+    """Integer 0 stands for 0.0 where that lies in the range, else for the lower end.
+
+    A tensor of one value gets a range of some width all the same.
+    """
     origin = 0.0 if low <= 0 <= high else low
+    if low == high:
+        high = low + max(1.0, abs(low))
     return TensorRange(low=low, high=high, origin=origin, source=source)
+
+
+def _tidy(one: TensorRange) -> TensorRange:
+    """Short decimals, so that a file holds exactly what was computed."""
+    low, high, origin = (float(f"{v:.9g}") + 0.0 for v in (one.low, one.high, one.origin))
+    return replace(one, low=low, high=high, origin=origin, share=round(one.share, 4))
+
+
+def _input_range(x: Floats, stated: tuple[float, float] | None) -> TensorRange:
+    observed = _observe(x)
+    if x.min() == x.max() and stated is None:
+        raise InputError(
+            f"calibration data is {x.min()} everywhere, expected samples that span the input's "
+            "range; or state it as `range` in the recipe's [input]"
+        )
+    if stated is not None:
+        low, high = stated
+        origin = min(max(observed.origin, low), high)
+        observed = replace(observed, low=low, high=high, origin=origin)
+    on_grid = _snap(x, observed)
+    if on_grid is not None:
+        return on_grid
+    return observed if stated is not None else _clip(x, observed)
 
 
 def _observe(values: Floats) -> TensorRange:
     """Extremes, and the commonest value as origin if it is clearly commoner than zero."""
     distinct, counts = np.unique(values, return_counts=True)
-    plain = _around(float(distinct[0]), float(distinct[-1]), source="calibrated")
+    plain = _around(float(distinct[0]), float(distinct[-1]), "calibrated")
     best = int(np.argmax(counts))
     zero = float(counts[distinct == plain.origin].sum()) / values.size
     share = float(counts[best]) / values.size
     if share > zero + COMMON_SHARE:
         return replace(plain, origin=float(distinct[best]), share=share)
     return replace(plain, share=zero)
-
-
-def _widen(observed: TensorRange) -> TensorRange:
-    """A tensor of one value needs a range of some width all the same."""
-    if observed.low < observed.high:
-        return observed
-    return replace(observed, high=observed.low + max(1.0, abs(observed.low)))
 
 
 def _balance(observed: TensorRange) -> TensorRange:
@@ -169,24 +186,25 @@ def _balance(observed: TensorRange) -> TensorRange:
     return replace(observed, low=observed.origin - reach, high=observed.origin + reach)
 
 
-def _grid(values: Floats, observed: TensorRange) -> float:
-    """Step of the grid on which all values lie, counted from the origin; 0.0 if there is none."""
+def _snap(values: Floats, observed: TensorRange) -> TensorRange | None:
+    """The range in whole steps of the grid on which all values lie; None if there is none."""
     offsets = np.unique(values).astype(np.float64) - observed.origin
     if not 2 <= len(offsets) <= GRID_LEVELS:
-        return 0.0
+        return None
     step = float(np.diff(offsets).min())
     for _ in range(2):
         steps = np.rint(offsets / step)
         step = float(offsets @ steps / (steps @ steps))
     places = offsets / step
-    off = np.abs(places - np.rint(places)).max()
-    spread = (observed.high - observed.low) / step
-    if off > GRID_TOLERANCE or spread > GRID_LEVELS - 0.5:
-        return 0.0
-    for exact in (float(round(step)), 1 / round(1 / step) if step < 1 else 0.0):
-        if exact and abs(step / exact - 1) < 1e-6:
-            return exact
-    return step
+    below = round((observed.origin - observed.low) / step)
+    above = round((observed.high - observed.origin) / step)
+    off_grid = np.abs(places - np.rint(places)).max() > GRID_TOLERANCE
+    if off_grid or not 0 < below + above < GRID_LEVELS:
+        return None
+    low, high = observed.origin - below * step, observed.origin + above * step
+    if max(abs(low - observed.low), abs(high - observed.high)) < GRID_TOLERANCE * step:
+        low, high = observed.low, observed.high
+    return replace(observed, low=low, high=high, levels=below + above)
 
 
 def _clip(values: Floats, observed: TensorRange) -> TensorRange:

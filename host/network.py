@@ -12,12 +12,15 @@ import numpy.typing as npt
 
 from .errors import InputError
 
-__all__ = ["ACTIVATIONS", "Floats", "Layer", "Network", "as_samples"]
+__all__ = ["ACTIVATIONS", "MAX_WIDTH", "Floats", "Layer", "Network", "as_samples"]
 
 Floats = npt.NDArray[np.float32]
 
 ACTIVATIONS = ("none", "relu")
 """What may follow a layer's weights and bias."""
+
+MAX_WIDTH = 1 << 16
+"""Most inputs or outputs of a layer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,11 @@ class Layer:
             raise InputError(
                 f"layer {name!r}: weight is empty (shape {matrix.shape}), "
                 "expected at least one row and one column"
+            )
+        if max(matrix.shape) > MAX_WIDTH:
+            raise InputError(
+                f"layer {name!r}: weight has shape {matrix.shape}, "
+                f"expected at most {MAX_WIDTH} rows and columns"
             )
         rows = matrix.shape[0]
         vector = _as_float32(f"layer {name!r}: bias", np.zeros(rows) if bias is None else bias)

@@ -11,7 +11,7 @@ __all__ = ["MemoryInfo", "Ran", "Simulation"]
 
 
 class _Transfer(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012  # the form that ctypes asks for
+    _fields_ = [
         ("input", ctypes.c_char_p),
         ("n_in", ctypes.c_uint64),
         ("output", ctypes.c_void_p),
@@ -25,7 +25,7 @@ class _Transfer(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012  # the form that ctypes asks for
+    _fields_ = [
         ("name", ctypes.c_char_p),
         ("words", ctypes.c_void_p),
         ("width", ctypes.c_uint32),

@@ -40,7 +40,7 @@ ALLOWED = {
     "sim": {"sim", "boards", "host", "rtl"},
     "bench": {"bench", "sim", "boards", "host", "rtl"},
 }
-SHARED_RTL = {"gossamer.rtl.config", "gossamer.rtl.arith", "gossamer.rtl.formats"}
+SHARED_RTL = {f"gossamer.rtl.{name}" for name in ("config", "arith", "formats", "frames")}
 
 
 def module_name(path: Path) -> str:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Axis 2 of a compressed matrix: weights share few values. Cluster, encode, decode, bit cost.
 
-1-D k-means on the nonzeros with linear initialization between the extremes, on sorted values and
-their running sums, so that a step costs k searches whatever the number of weights. No cluster
-holds values of both signs, so no nonzero becomes zero. A code that no weight uses is moved to
-where the error is largest. Everything is deterministic.
+1-D k-means on the nonzeros with linear initialization between the extremes; clusters are runs of
+the sorted values, so a step costs k searches and one pass. No cluster holds values of both signs,
+so no nonzero becomes zero. A code that no weight uses is moved to where the error is largest.
+Everything is deterministic.
 
 Ref: Han et al., Deep Compression, section 3.
 """
@@ -21,6 +21,7 @@ __all__ = ["code_bits", "cost_bits", "decode_codes", "encode_codes", "share_weig
 
 MAX_STEPS = 200
 
+Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
@@ -93,46 +94,46 @@ def _cluster(values: Floats, k: int) -> tuple[Floats, Ints]:
     distinct, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(distinct) <= k:
         return distinct, inverse.astype(np.int64)
-    edges = _k_means(distinct.astype(np.float64), counts, k)
-    totals = np.concatenate(([0.0], np.cumsum(distinct * counts.astype(np.float64))))
-    weights = np.concatenate(([0], np.cumsum(counts)))
-    centroids = (np.diff(totals[edges]) / np.diff(weights[edges])).astype(np.float32)
-    clusters = np.repeat(np.arange(k), np.diff(edges))
-    codebook, merged = np.unique(centroids, return_inverse=True)
-    return codebook, merged[clusters][inverse].astype(np.int64)
+    x, weights = distinct.astype(np.float64), counts.astype(np.float64)
+    edges = _k_means(x, weights, k)
+    codebook, merged = np.unique(_means(x, weights, edges).astype(np.float32), return_inverse=True)
+    return codebook, np.repeat(merged, np.diff(edges))[inverse].astype(np.int64)
 
 
-def _k_means(x: npt.NDArray[np.float64], counts: Ints, k: int) -> Ints:
+def _k_means(x: Doubles, weights: Doubles, k: int) -> Ints:
     """Edges (k + 1,) of k runs of the rising distinct values `x`, none of them empty."""
-    moments = [np.concatenate(([0.0], np.cumsum(x**p * counts))) for p in range(3)]
     sign_edge = int(np.searchsorted(x, 0.0))
     centroids = np.linspace(x[0], x[-1], k)
     edges = np.zeros(0, dtype=np.int64)
     for _ in range(MAX_STEPS):
-        middles = (centroids[1:] + centroids[:-1]) / 2
-        inner = np.searchsorted(x, middles)
+        inner = np.searchsorted(x, (centroids[1:] + centroids[:-1]) / 2)
         first_positive = int(np.searchsorted(centroids, 0.0))
         if 0 < first_positive < k:
             inner[first_positive - 1] = sign_edge
-        new_edges = _fill_empty(np.concatenate(([0], inner, [len(x)])), moments)
-        if np.array_equal(new_edges, edges):
+        before = edges
+        edges = _fill_empty(np.concatenate(([0], inner, [len(x)])), x, weights)
+        if np.array_equal(edges, before):
             break
-        edges = new_edges
-        centroids = np.diff(moments[1][edges]) / np.diff(moments[0][edges])
+        centroids = _means(x, weights, edges)
     return edges
 
 
-def _fill_empty(edges: Ints, moments: list[npt.NDArray[np.float64]]) -> Ints:
+def _means(x: Doubles, weights: Doubles, edges: Ints) -> Doubles:
+    starts = edges[:-1]
+    return np.add.reduceat(x * weights, starts) / np.add.reduceat(weights, starts)
+
+
+def _fill_empty(edges: Ints, x: Doubles, weights: Doubles) -> Ints:
     """Drop empty runs and split the runs of the largest squared error at their means instead."""
     k = len(edges) - 1
     edges = np.unique(edges)
     while len(edges) <= k:
-        n, s, q = (np.diff(m[edges]) for m in moments)
-        error = np.where(np.diff(edges) > 1, q - s * s / n, -np.inf)
+        means = _means(x, weights, edges)
+        lengths = np.diff(edges)
+        off = np.square(x - np.repeat(means, lengths)) * weights
+        error = np.where(lengths > 1, np.add.reduceat(off, edges[:-1]), -np.inf)
         run = int(np.argmax(error))
-        first, last = int(edges[run]), int(edges[run + 1])
-        mean = s[run] / n[run]
-        values = np.diff(moments[1][first : last + 1]) / np.diff(moments[0][first : last + 1])
-        split = first + min(max(int(np.searchsorted(values, mean)), 1), last - first - 1)
+        split = int(np.searchsorted(x, means[run]))
+        split = min(max(split, int(edges[run]) + 1), int(edges[run + 1]) - 1)
         edges = np.insert(edges, run + 1, split)
     return edges

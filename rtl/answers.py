@@ -89,7 +89,8 @@ class AnswerSender(wiring.Component):
         byte = Signal(8)
         offering = Signal()
         flags = Signal(3)
-        m.d.sync += flags.eq(Mux(self.sent & (self.type == Command.STATUS), 0, flags) | self.errors)
+        told = Signal()
+        m.d.sync += flags.eq(Mux(told, 0, flags) | self.errors)
         m.d.comb += offset.eq(index - _HEAD)
         with m.If(self.status == Status.OK):
             with m.Switch(self.type):
@@ -110,6 +111,7 @@ class AnswerSender(wiring.Component):
                 with m.Case(Command.STATUS):
                     report = Signal(48)
                     m.d.comb += [
+                        told.eq(self.send & ~offering & (index == _HEAD + 1)),
                         report[:8].eq(self.state),
                         report[8:16].eq(flags),
                         report[16:].eq(self.loaded),
@@ -129,7 +131,7 @@ class AnswerSender(wiring.Component):
             self.result_address.eq(offset - _COUNTERS + (offering & self.o.ready)),  # one ahead
             self.o.valid.eq(offering),
             self.sent.eq(offering & self.o.ready & (index == last)),
-            self.counts_sent.eq((self.type == Command.RUN) & (self.sent | (offset == _COUNTERS))),
+            self.counts_sent.eq((self.type == Command.RUN) & (offset == _COUNTERS)),
         ]
         with m.If(offering):
             with m.If(self.o.ready):

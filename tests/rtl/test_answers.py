@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Answers to the host, byte by byte."""
+
+import struct
+
+import pytest
+from amaranth import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from gossamer.rtl.answers import AnswerSender
+from gossamer.rtl.formats import IDENTITY, Command, Identity, State, Status
+from gossamer.rtl.layouts import activation_layout
+from gossamer.rtl.results import ResultBuffer
+from gossamer.sim.streams import idle, receive, send, watch
+from rtl_models import PAUSES, SMALL, pauses, simulate
+
+IDENTITY_BYTES = Identity(SMALL, 12_000_000, b"whatever")
+
+
+class Answering(wiring.Component):
+    """The sender with the result buffer that it reads."""
+
+    def __init__(self):
+        self.sender = AnswerSender(IDENTITY_BYTES)
+        self.results = ResultBuffer(SMALL)
+        activations = stream.Signature(activation_layout(SMALL))
+        super().__init__({"o": Out(stream.Signature(8)), "i": In(activations)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.sender = sender = self.sender
+        m.submodules.results = results = self.results
+        connect(m, sender.o, flipped(self.o))
+        connect(m, flipped(self.i), results.i)
+        m.d.comb += [
+            results.address.eq(sender.result_address),
+            sender.result_data.eq(results.data),
+        ]
+        return m
+
+
+async def answer(ctx, dut, size, gaps=None, **inputs):
+    """Have an answer of `size` bytes sent; whatever comes after is not asked for."""
+    for name, value in inputs.items():
+        ctx.set(getattr(dut.sender, name), value)
+    ctx.set(dut.sender.send, 1)
+    raw = bytes(await receive(ctx, dut.o, size, gaps))
+    ctx.set(dut.sender.send, 0)
+    return raw
+
+
+def head(command, seq, data):
+    return struct.pack("<BBH", command | 0x80, seq, len(data)) + data
+
+
+@pytest.mark.parametrize("share", PAUSES)
+def test_every_kind_of_answer(share):
+    dut = Answering()
+    results = bytes(range(200, 232))
+    counts = [0x01020304 * (k + 1) for k in range(8)]
+    loaded = 0x89ABCDEF
+    status = bytes([State.READY, 0]) + struct.pack("<I", loaded)
+    runs = [(n, struct.pack("<8I", *counts) + results[:n]) for n in (1, 2, 31, 32)]
+    cases = [
+        (Command.HELLO, Status.OK, 0, IDENTITY_BYTES.pack()),
+        *((Command.RUN, Status.OK, n, data) for n, data in runs),
+        (Command.STATUS, Status.OK, 0, status),
+        (Command.RUN, Status.BUSY, 7, b""),
+        (Command.STATUS, Status.BAD_LENGTH, 0, b""),
+        (Command.ABORT, Status.OK, 7, b""),
+        (0x7F, Status.UNKNOWN, 7, b""),
+        (Command.HELLO, Status.OK, 0, IDENTITY_BYTES.pack()),
+    ]
+    got, want = [], []
+
+    async def bench(ctx):
+        await send(ctx, dut.i, [{"slot": k, "value": v, "last": 0} for k, v in enumerate(results)])
+        ctx.set(dut.sender.state, State.READY)
+        ctx.set(dut.sender.loaded, loaded)
+        ctx.set(dut.sender.counts, counts)
+        gaps = pauses(5, share)
+        for seq, (command, code, n, data) in enumerate(cases):
+            want.append(head(command, seq, bytes([code]) + data))
+            got.append(
+                await answer(
+                    ctx, dut, len(want[-1]), gaps, type=command, seq=seq, status=code,
+                    result_count=n,
+                )
+            )  # fmt: skip
+
+    async def check(ctx):
+        await watch(ctx, dut.o)
+
+    simulate(dut, bench, background=[check])
+    assert got == want
+    assert len(IDENTITY_BYTES.pack()) == IDENTITY.size
+
+
+def test_latency_and_rate():
+    """First byte valid one cycle after `send`, one byte every two cycles, `sent` with the last."""
+    dut = Answering()
+    seen = []
+
+    async def bench(ctx):
+        ctx.set(dut.sender.type, Command.STATUS)
+        ctx.set(dut.o.ready, 1)
+        await idle(ctx, 3)
+        ctx.set(dut.sender.send, 1)
+        for _ in range(2 * 11):
+            _, _, *now = await ctx.tick().sample(dut.o.valid, dut.sender.sent)
+            seen.append(tuple(now))
+
+    simulate(dut, bench)
+    assert seen == [(0, 0), (1, 0)] * 10 + [(0, 0), (1, 1)]
+
+
+def test_flags_are_kept_until_told():
+    """Each bit shows once, in the next STATUS; one that comes while a STATUS leaves, after that."""
+    flags_at = 6
+    dut = Answering()
+    flags = []
+
+    async def pulse(ctx, bits):
+        ctx.set(dut.sender.errors, bits)
+        await ctx.tick()
+        ctx.set(dut.sender.errors, 0)
+
+    async def bench(ctx):
+        size = 11
+        for bits in (0, 1, 2, 4, 7):
+            await pulse(ctx, bits)
+            await answer(ctx, dut, 5, type=Command.HELLO, status=Status.BUSY)
+            for _ in range(2):
+                raw = await answer(ctx, dut, size, type=Command.STATUS, status=Status.OK)
+                flags.append(raw[flags_at])
+        for split in range(size + 1):
+            ctx.set(dut.sender.send, 1)
+            first = bytes(await receive(ctx, dut.o, split))
+            await pulse(ctx, 5)
+            first += bytes(await receive(ctx, dut.o, size - split))
+            second = await answer(ctx, dut, size)
+            third = await answer(ctx, dut, size)
+            flags.append((first[flags_at] | second[flags_at], third[flags_at]))
+
+    simulate(dut, bench)
+    assert flags[:10] == [0, 0, 1, 0, 2, 0, 4, 0, 7, 0]
+    assert flags[10:] == [(5, 0)] * 12
+
+
+def test_counters_are_released_by_results_only():
+    """`counts_sent` comes with the last counter byte sent, never with a RUN that was refused."""
+    dut = Answering()
+    pulses = []
+
+    async def count(ctx):
+        while True:
+            _, _, sent = await ctx.tick().sample(dut.sender.counts_sent)
+            pulses[-1] += sent
+
+    async def bench(ctx):
+        for code in (Status.BUSY, Status.BAD_STATE, Status.BAD_LENGTH, Status.UNKNOWN):
+            pulses.append(0)
+            await answer(ctx, dut, 5, type=Command.RUN, status=code)
+        for name, value in {"status": Status.OK, "result_count": 2, "send": 1}.items():
+            ctx.set(getattr(dut.sender, name), value)
+        for size in (5 + 31, 1, 1):
+            pulses.append(0)
+            await receive(ctx, dut.o, size)
+
+    simulate(dut, bench, background=[count])
+    assert pulses[:6] == [0] * 6
+    assert pulses[6] > 0

@@ -102,7 +102,7 @@ class Identity:
     MAGIC: ClassVar[bytes] = b"GSMR"
 
     def pack(self) -> bytes:
-        """Bytes of the identity ROM (`IDENTITY`, 42 bytes)."""
+        """Bytes of the identity ROM (`IDENTITY`, 44 bytes)."""
         c = self.config
         return IDENTITY.pack(
             self.MAGIC, self.protocol, c.activation_bits, c.sum_bits, c.n_pes, c.entry_bits,
@@ -192,14 +192,14 @@ def pack_columns(
     Parameters
     ----------
     bases : (words,) int64
-        Address of the first entry of each word's first column.
+        Address of the first entry of each word's first column, 0..weight_depth.
     counts : (words, 8) or, if `wide`, (words, 4) int64
         Entries per column.
     """
     width = config.wide_count_bits if wide else config.count_bits
     words = []
     for base, row in zip(bases, counts, strict=True):
-        word = int(base)
+        word = int(base) % (1 << config.base_bits)  # a full memory's end, before empty slices only
         for k, count in enumerate(row):
             word |= int(count) << (config.base_bits + k * width)
         words.append(word)

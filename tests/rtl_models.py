@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Plain layers, their place in the memories and small bench helpers for tests of rtl blocks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from amaranth.sim import Simulator
+from gossamer.rtl.arith import activation_limits, requantize
+from gossamer.rtl.config import EngineConfig, ceil_log2
+from gossamer.rtl.formats import Section, pack_bias, pack_columns, pack_entries, program_fields
+from gossamer.sim.streams import random_pauses
+
+SMALL = EngineConfig(
+    n_pes=1, sum_bits=32, entry_bits=18, weight_depth=512, rows_per_pe=16, column_words=32,
+    count_bits=3, codebook_depth=64, queue_depth=4, max_layers=4, input_depth=32, output_depth=32,
+    rx_bytes=256,
+)  # fmt: skip
+"""An engine that elaborates and simulates quickly."""
+
+TINY = EngineConfig(
+    n_pes=1, sum_bits=24, entry_bits=12, weight_depth=16, rows_per_pe=2, column_words=2,
+    count_bits=2, codebook_depth=4, queue_depth=2, max_layers=1, input_depth=4, output_depth=2,
+    rx_bytes=128,
+)  # fmt: skip
+"""Every parameter at its minimum."""
+
+PAUSES = [0.0, 0.5]
+"""Shares of random pauses on both sides of a block."""
+
+
+def simulate(dut, *benches: Callable, background: Sequence[Callable] = ()) -> None:
+    """Run testbenches on a block with its clock."""
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    for bench in benches:
+        simulator.add_testbench(bench)
+    for bench in background:
+        simulator.add_testbench(bench, background=True)
+    simulator.run()
+
+
+def pauses(seed: int, share: float):
+    """Random pauses, or none at all."""
+    return random_pauses(seed, share) if share else None
+
+
+def signed8(value: int) -> int:
+    """Two's complement value of a byte."""
+    return value - 256 if value & 128 else value
+
+
+def layer_values(record: dict[str, int], config: EngineConfig) -> dict[str, int]:
+    """A program record as `layer_layout` wants it: fields that are missing are 0, all unsigned."""
+    return {
+        name: record.get(name, 0) & ((1 << width) - 1)
+        for name, _, _, width in program_fields(config)
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class GridLayer:
+    """A layer in slot order: row r is local row ``r // n_pes`` of PE ``r % n_pes``.
+
+    Every place has a row; `codes` (rows, columns) holds -1 where no entry is stored.
+    """
+
+    codes: np.ndarray
+    codebook: np.ndarray
+    bias: np.ndarray
+    shift: np.ndarray
+    low: int
+    high: int
+    signed_in: bool
+    signed_out: bool
+    keep_zeros: bool = False
+    zero_code: bool = False
+
+    def weights(self) -> np.ndarray:
+        return np.where(self.codes < 0, 0, self.codebook[np.maximum(self.codes, 0)])
+
+    def model(self, q: np.ndarray) -> np.ndarray:
+        return requantize(self.weights() @ q, self.bias, self.shift, self.low, self.high)
+
+
+def random_layer(
+    rng: np.random.Generator,
+    config: EngineConfig,
+    rows_per_pe: int,
+    n_cols: int,
+    *,
+    density: float = 0.4,
+    code_bits: int = 3,
+    signed_in: bool | None = None,
+    signed_out: bool | None = None,
+    **options,
+) -> GridLayer:
+    """A layer whose sums fit, with shifts from 0 up and a clamp that is often narrower than A."""
+    rows = rows_per_pe * config.n_pes
+    codes = rng.integers(0, 1 << code_bits, (rows, n_cols))
+    codes[rng.random(codes.shape) >= density] = -1
+    limit = 1 << (config.sum_bits - 2)
+    most = max(int((codes >= 0).sum(axis=1).max()), 1)
+    reach = min(limit // (255 * most), 32767)
+    codebook = rng.integers(-reach, reach + 1, 1 << code_bits)
+    codebook[-1] = -reach
+    if options.get("zero_code"):
+        codebook[0] = 0
+    signed_in = bool(rng.integers(2)) if signed_in is None else signed_in
+    signed_out = bool(rng.integers(2)) if signed_out is None else signed_out
+    low, high = activation_limits(8, signed_out)
+    low = int(rng.integers(low, 1))
+    high = int(rng.integers(high // 2, high + 1))
+    usual = ceil_log2(max(reach * most, 2))
+    shift = np.clip(usual + rng.integers(-3, 3, rows), 0, config.sum_bits - 1)
+    shift[rng.random(rows) < 0.1] = 0
+    bias = rng.integers(-limit // 64, limit // 64 + 1, rows)
+    return GridLayer(
+        codes, codebook, bias, shift, low, high, signed_in, signed_out, **options
+    )  # fmt: skip
+
+
+def random_vector(
+    rng: np.random.Generator, n: int, signed: bool, density: float = 0.6
+) -> np.ndarray:
+    """Activations (n,) int64, some of them the limits."""
+    low, high = activation_limits(8, signed)
+    values = rng.integers(low, high + 1, n)
+    values = np.where(rng.random(n) < 0.2, np.where(rng.random(n) < 0.5, low, high), values)
+    return np.where(rng.random(n) < density, values, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Layers placed in the memories: records, bus words, and (n_pes, columns) bases and counts."""
+
+    records: list[dict[str, int]]
+    words: list[tuple[Section, int, int, int]]
+    bases: list[np.ndarray]
+    counts: list[np.ndarray]
+
+
+def place(config: EngineConfig, layers: Sequence[GridLayer], *, wide: bool = False) -> Grid:
+    """Place layers one after the other, all biases in front, as a compiler may do it."""
+    words: list[tuple[Section, int, int, int]] = []
+    records, all_bases, all_counts = [], [], []
+    rows = [len(layer.bias) // config.n_pes for layer in layers]
+    next_bias, next_column, next_code = 0, 0, 0
+    next_entry = [sum(rows) * config.bias_words] * config.n_pes
+    for layer, n_rows in zip(layers, rows, strict=True):
+        size = len(layer.codebook)
+        next_code = -(-next_code // size) * size
+        n_cols = layer.codes.shape[1]
+        counts = np.zeros((config.n_pes, n_cols), dtype=np.int64)
+        bases = np.zeros_like(counts)
+        for pe in range(config.n_pes):
+            for local in range(n_rows):
+                slot = local * config.n_pes + pe
+                packed = pack_bias(int(layer.bias[slot]), int(layer.shift[slot]), config)
+                for k, word in enumerate(packed):
+                    address = next_bias + local * config.bias_words + k
+                    words.append((Section.WEIGHTS, pe, address, word))
+            codes = layer.codes[pe :: config.n_pes]
+            for column in range(n_cols):
+                (local_rows,) = np.nonzero(codes[:, column] >= 0)
+                packed = pack_entries(local_rows, codes[local_rows, column], config)
+                bases[pe, column] = next_entry[pe]
+                counts[pe, column] = len(packed)
+                for word in packed.tolist():
+                    words.append((Section.WEIGHTS, pe, next_entry[pe], word))
+                    next_entry[pe] += 1
+        is_wide = wide or bool(counts.max() >= 1 << config.count_bits)
+        group = 4 if is_wide else 8
+        n_groups = -(-n_cols // group)
+        for pe in range(config.n_pes):
+            padded = np.zeros(n_groups * group, dtype=np.int64)
+            padded[:n_cols] = counts[pe]
+            first = bases[pe, ::group]
+            packed = pack_columns(first, padded.reshape(-1, group), is_wide, config)
+            for k, word in enumerate(packed):
+                words.append((Section.COLUMNS, pe, next_column + k, word))
+        for k, value in enumerate(layer.codebook.tolist()):
+            words.append((Section.CODEBOOK, 0, next_code + k, value & 0xFFFF))
+        records.append(
+            {
+                "keep_zeros": int(layer.keep_zeros),
+                "wide_counts": int(is_wide),
+                "zero_code": int(layer.zero_code),
+                "signed_in": int(layer.signed_in),
+                "signed_out": int(layer.signed_out),
+                "last_input": n_cols - 1,
+                "last_row": n_rows - 1,
+                "columns_base": next_column,
+                "codebook_base": next_code,
+                "bias_base": next_bias,
+                "code_mask": size - 1,
+                "row_mask": (1 << ceil_log2(n_rows)) - 1,
+                "low": layer.low,
+                "high": layer.high,
+                "last_drain_word": n_rows * config.bias_words - 1,
+            }
+        )
+        next_bias += n_rows * config.bias_words
+        next_column += n_groups
+        next_code += size
+        all_bases.append(bases)
+        all_counts.append(counts)
+    assert max(next_entry) <= config.weight_depth
+    assert next_column <= config.column_words
+    assert next_code <= config.codebook_depth
+    return Grid(records, words, all_bases, all_counts)
+
+
+async def write_words(ctx, bus, words) -> None:
+    """Write (kind, pe, address, word) through a loader's bus, one word per cycle."""
+    ctx.set(bus.en, 1)
+    for kind, pe, address, word in words:
+        ctx.set(bus.kind, kind)
+        ctx.set(bus.pe, pe)
+        ctx.set(bus.address, address)
+        ctx.set(bus.data, word)
+        await ctx.tick()
+    ctx.set(bus.en, 0)
+
+
+def drained(values: np.ndarray, keep_zeros: bool) -> list[tuple[int, int, int]]:
+    """(row, value as a byte, last) of what one PE lists for its rows' activations (rows,)."""
+    last = len(values) - 1
+    return [
+        (row, int(value) & 0xFF, int(row == last))
+        for row, value in enumerate(values)
+        if value or keep_zeros or row == last
+    ]

@@ -111,7 +111,7 @@ def calibrate_ranges(
     *hidden, last = network.run_layers(x)
     ranges = [_input_range(x, input_range)]
     ranges += [_clip(y, _observe(y)) for y in hidden]
-    return [_tidy(one) for one in (*ranges, _balance(_observe(last)))]
+    return [_tidy(one) for one in (*ranges, _output_range(last))]
 
 
 def bound_ranges(network: Network, input_range: tuple[float, float]) -> list[TensorRange]:
@@ -177,13 +177,17 @@ def _observe(values: Floats) -> TensorRange:
     return replace(plain, share=zero)
 
 
-def _balance(observed: TensorRange) -> TensorRange:
-    """Outputs keep all they can say: nothing is clipped, both sides are used fully."""
-    above, below = observed.high - observed.origin, observed.origin - observed.low
-    if not (above and below):
-        return observed
-    reach = max(above, below)
-    return replace(observed, low=observed.origin - reach, high=observed.origin + reach)
+def _output_range(values: Floats) -> TensorRange:
+    """Outputs keep all they can say: nothing is clipped, both sides of 0.0 are used fully.
+
+    Nobody skips their zeros, so the commonest value gets no favour.
+    """
+    plain = _around(float(values.min()), float(values.max()), "calibrated")
+    above, below = plain.high - plain.origin, plain.origin - plain.low
+    if above and below:
+        reach = max(above, below)
+        plain = replace(plain, low=plain.origin - reach, high=plain.origin + reach)
+    return replace(plain, share=float(np.mean(values == np.float32(plain.origin))))
 
 
 def _snap(values: Floats, observed: TensorRange) -> TensorRange | None:

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-2-Clause
+import numpy as np
+import pytest
+from gossamer.host.calibrate import TensorRange, bound_ranges, calibrate_ranges
+from gossamer.host.errors import InputError
+from gossamer.host.network import Layer, Network
+from gossamer.host.quantizer import Quantizer
+
+MEAN, STD = np.float32(0.1307), np.float32(0.3081)
+
+
+def network(n_in, n_hidden=5, seed=0):
+    rng = np.random.default_rng(seed)
+    first = Layer("a", rng.normal(size=(n_hidden, n_in)), rng.normal(size=n_hidden), "relu")
+    return Network((first, Layer("b", rng.normal(size=(3, n_hidden)), rng.normal(size=3))))
+
+
+def input_of(x, **options) -> Quantizer:
+    return calibrate_ranges(network(x.shape[1]), x, **options)[0].quantizer(8)
+
+
+@pytest.fixture
+def pixels():
+    """Images (200, 40) of 0..255, mostly black."""
+    rng = np.random.default_rng(1)
+    image = rng.integers(0, 256, (200, 40))
+    image[rng.random(image.shape) < 0.8] = 0
+    image[0, :3] = 0, 1, 255
+    return image
+
+
+def test_pixels_are_kept_exactly(pixels):
+    x = (pixels / 255).astype(np.float32)
+    q = input_of(x)
+    assert (q.origin, q.low, q.high, q.signed) == (0.0, 0, 255, False)
+    assert np.array_equal(q.quantize(x), pixels)
+    assert np.array_equal(q.dequantize(pixels), x)
+    assert np.array_equal(input_of(pixels).quantize(pixels), pixels)
+
+
+def test_normalized_pixels_give_the_same_integers(pixels):
+    x = ((pixels / 255).astype(np.float32) - MEAN) / STD
+    q = input_of(x)
+    assert np.array_equal(q.quantize(x), pixels)
+    assert np.float32(q.origin) == x.min()
+
+
+def test_black_on_white_gives_mirrored_integers(pixels):
+    x = ((255 - pixels) / 255).astype(np.float32)
+    q = input_of(x)
+    assert (q.origin, q.signed) == (1.0, False)
+    assert q.scale < 0
+    assert np.array_equal(q.quantize(x), pixels)
+    np.testing.assert_allclose(q.dequantize(pixels), x, atol=1e-7)
+
+
+def test_commonest_value_in_the_middle_is_signed():
+    rng = np.random.default_rng(2)
+    steps = rng.integers(-100, 101, (300, 4))
+    steps[rng.random(steps.shape) < 0.5] = 0
+    x = (0.75 + steps / 64).astype(np.float32)
+    q = input_of(x)
+    assert (q.origin, q.signed) == (0.75, True)
+    assert np.array_equal(q.quantize(x), steps)
+
+
+def test_zero_wins_where_it_is_as_common():
+    x = np.array([[0.0, 1.0, -1.0, 0.5]] * 10, np.float32)
+    ranges = calibrate_ranges(network(4), x)
+    assert ranges[0].origin == 0.0
+    assert ranges[0].share == 0.25
+
+
+def test_few_levels_use_the_bits_between():
+    x = np.array([[0, 1, 2, 3]] * 5, np.float32)
+    q = input_of(x)
+    assert np.array_equal(q.quantize(x[0]), [0, 85, 170, 255])
+    assert np.array_equal(q.dequantize([0, 85, 170, 255]), x[0])
+    assert q.quantize(0.5) == 42  # ties to even
+
+
+def test_share_of_the_commonest_value(pixels):
+    ranges = calibrate_ranges(network(40), pixels / 255)
+    assert ranges[0].share == round(float((pixels == 0).mean()), 4)
+    hidden = network(40).run_layers(pixels / 255)[0]
+    assert ranges[1].share == round(float((hidden == 0).mean()), 4)
+
+
+def test_tails_are_clipped_where_that_errs_less():
+    rng = np.random.default_rng(3)
+    x = rng.random((100_000, 8)).astype(np.float32)
+    x[0, 0] = 1.5
+    one = calibrate_ranges(network(8), x)[0]
+    assert 0.95 < one.high < 1.1
+    full = TensorRange(low=0, high=float(x.max()), origin=0)
+
+    def error(r):
+        q = r.quantizer(8)
+        return float(np.square(q.dequantize(q.quantize(x)) - x).sum())
+
+    assert error(one) < error(full)
+
+
+def test_outputs_are_never_clipped():
+    x = np.random.default_rng(4).normal(size=(100, 6)).astype(np.float32)
+    net = network(6)
+    last = calibrate_ranges(net, x)[-1]
+    out = net.run(x)
+    reach = np.abs(out).max()
+    assert last.high == -last.low == pytest.approx(reach, rel=1e-8)
+    assert last.quantizer(8).quantize(out).max() <= 127
+
+
+def test_constant_tensors():
+    net = Network((Layer("a", -np.ones((2, 3)), None, "relu"), Layer("b", np.ones((1, 2)), [7.0])))
+    x = np.random.default_rng(5).random((20, 3))
+    _, hidden, last = calibrate_ranges(net, x)
+    assert (hidden.low, hidden.high, hidden.origin, hidden.share) == (0.0, 1.0, 0.0, 1.0)
+    assert last.quantizer(8).dequantize(last.quantizer(8).quantize(7.0)) == 7.0
+
+
+def test_stated_range_beats_the_samples(pixels):
+    x = (np.minimum(pixels, 100) / 255).astype(np.float32)
+    q = input_of(x, input_range=(0.0, 1.0))
+    assert np.array_equal(q.quantize(pixels / 255), pixels)
+    rng = np.random.default_rng(6)
+    smooth = rng.random((50, 4))
+    assert calibrate_ranges(network(4), smooth, (-2, 2))[0].high == 2
+
+
+def test_deterministic_and_short():
+    x = np.random.default_rng(7).normal(size=(300, 6))
+    first = calibrate_ranges(network(6), x)
+    assert first == calibrate_ranges(network(6), x.copy())
+    for one in first:
+        assert all(len(repr(v)) <= 15 for v in (one.low, one.high, one.origin))
+
+
+def test_bad_calibration_data():
+    net = network(4)
+    with pytest.raises(InputError, match=r"calibration data has shape \(3, 5\), expected \(n, 4\)"):
+        calibrate_ranges(net, np.zeros((3, 5)))
+    with pytest.raises(InputError, match=r"calibration data is nan at index \[0, 0\]"):
+        calibrate_ranges(net, np.full((3, 4), np.nan))
+    with pytest.raises(InputError, match=r"is 2\.0 everywhere.*\[input\]"):
+        calibrate_ranges(net, np.full((3, 4), 2.0))
+    assert calibrate_ranges(net, np.full((3, 4), 2.0), (0, 4))[0].high == 4
+
+
+def test_bounds_hold_and_are_reached():
+    net = network(3, seed=8)
+    ranges = bound_ranges(net, (-1.0, 2.0))
+    corners = np.array([[a, b, c] for a in (-1, 2) for b in (-1, 2) for c in (-1, 2)], np.float32)
+    hidden, out = net.run_layers(corners)
+    assert [r.source for r in ranges] == ["declared", "bounds", "bounds"]
+    assert ranges[1].high == pytest.approx(float(hidden.max()), rel=1e-6)
+    assert ranges[1].low >= 0
+    assert ranges[2].low <= out.min()
+    assert out.max() <= ranges[2].high
+
+
+def test_range_above_zero_starts_at_its_low_end():
+    assert bound_ranges(network(3), (2.0, 3.0))[0].origin == 2.0
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_quantizers_of_a_range(bits):
+    most = 2**bits - 1
+    half = 2 ** (bits - 1)
+    plain = TensorRange(low=1.0, high=3.0, origin=1.0).quantizer(bits)
+    assert (plain.low, plain.high, plain.scale) == (0, most, 2 / most)
+    signed = TensorRange(low=-1.0, high=1.0, origin=0.0).quantizer(bits)
+    assert (signed.low, signed.high, signed.signed) == (-(half - 1), half - 1, True)
+    lopsided = TensorRange(low=-8.0, high=1.0, origin=0.0).quantizer(bits)
+    assert (lopsided.low, lopsided.high) == (-half, half // 8)
+
+
+def test_quantizer_rounds_and_saturates():
+    q = Quantizer(0.5, 1.0, -128, 127, True)
+    assert q.quantize([1.25, 1.75, 0.75, -1e9, 1e30]).tolist() == [0, 2, 0, -128, 127]
+    assert q.dequantize([[2, -2]]).tolist() == [[2.0, 0.0]]
+    with pytest.raises(InputError, match=r"input is inf at index \[1\]"):
+        q.quantize([0.0, np.inf])
+    with pytest.raises(ValueError, match="low and high must enclose 0"):
+        Quantizer(1.0, 0.0, 1, 5, False)
+    with pytest.raises(ValueError, match="scale must be finite"):
+        Quantizer(0.0, 0.0, 0, 5, False)
+
+
+def test_bad_ranges():
+    with pytest.raises(ValueError, match="must rise and hold its origin"):
+        TensorRange(low=0, high=0, origin=0)
+    with pytest.raises(ValueError, match="hold its origin"):
+        TensorRange(low=0, high=1, origin=2)
+    with pytest.raises(ValueError, match="levels, share and source"):
+        TensorRange(low=0, high=1, origin=0, source="guess")

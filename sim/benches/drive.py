@@ -13,7 +13,10 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
-__all__ = ["pauses", "receive", "reset", "send", "step", "unsigned", "watch"]
+from ...host.compiler import Image
+from .vectors import bus_words
+
+__all__ = ["pauses", "receive", "reset", "send", "step", "unsigned", "watch", "write_image"]
 
 
 def pauses(seed: int, share: float = 0.5, longest: int = 4) -> Iterator[int]:
@@ -27,7 +30,7 @@ def unsigned(handle: Any) -> int:
     """Value of a signal that must be known."""
     value = handle.value
     assert value.is_resolvable, f"{handle._name} is {value}"
-    return value.to_unsigned()
+    return value.to_unsigned() if hasattr(value, "to_unsigned") else int(value)
 
 
 async def reset(dut: Any) -> None:
@@ -109,3 +112,15 @@ async def watch(dut: Any, name: str) -> None:
             assert unsigned(payload) == stalled, f"{name}: payload changed while stalled"
         waiting = unsigned(valid) and not unsigned(ready)
         stalled = unsigned(payload) if waiting else None
+
+
+async def write_image(dut: Any, image: Image) -> None:
+    """Write an image through the loader's bus `write`, a word per cycle."""
+    for kind, pe, address, word in bus_words(image):
+        dut.write__en.value = 1
+        dut.write__kind.value = kind
+        dut.write__pe.value = pe
+        dut.write__address.value = address
+        dut.write__data.value = word
+        await step(dut)
+    dut.write__en.value = 0

@@ -13,13 +13,13 @@ from ...host.quantize import Ints, QuantizedLayer, QuantizedNetwork
 from ...rtl.config import EngineConfig
 from ...rtl.layouts import slice_layout, token_layout
 from ...rtl.pe import PE
-from .drive import pauses, receive, reset, send, step, watch
-from .vectors import bus_words, pack_layer, random_inputs, random_network
+from .drive import pauses, receive, reset, send, watch, write_image
+from .vectors import pack_layer, random_inputs, random_network
 
 __all__ = ["CONFIG", "layers_match_golden", "top"]
 
 CONFIG = EngineConfig(
-    n_pes=1, weight_depth=2048, rows_per_pe=64, column_words=64, codebook_depth=128,
+    n_pes=1, weight_depth=4096, rows_per_pe=64, column_words=64, codebook_depth=128,
     input_depth=64, output_depth=64, queue_depth=4,
 )  # fmt: skip
 
@@ -27,19 +27,6 @@ CONFIG = EngineConfig(
 def top() -> PE:
     """The block under test."""
     return PE(CONFIG)
-
-
-async def load(dut: Any, image: Image) -> None:
-    """Write an image through the loader's bus."""
-    dut.selected.value = 1
-    for kind, pe, address, word in bus_words(image):
-        dut.write__en.value = 1
-        dut.write__kind.value = kind
-        dut.write__pe.value = pe
-        dut.write__address.value = address
-        dut.write__data.value = word
-        await step(dut)
-    dut.write__en.value = 0
 
 
 def slices(
@@ -99,13 +86,14 @@ async def layers_match_golden(dut: Any, share: float, density: float) -> None:
     )
     await reset(dut)
     cocotb.start_soon(watch(dut, "o"))
-    await load(dut, image)
+    dut.selected.value = 1
+    await write_image(dut, image)
     pack, layout = slice_layout(CONFIG), token_layout(CONFIG, 0)
     inputs = random_inputs(4, network, 4, 0.6)
     sent, wanted = [], []
     for q in inputs:
         for into, out in layer_traffic(network, image, q):
-            sent += [pack.const(item).as_bits() for item in into]
+            sent += [pack.const({**item}).as_bits() for item in into]
             wanted += out
     gaps = [pauses(50 + k, share) if share else None for k in range(2)]
     cocotb.start_soon(send(dut, "i", sent, gaps[0]))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from amaranth import ClockDomain, Module
 from amaranth.sim import Simulator
 from gossamer.rtl.arith import activation_limits, requantize
 from gossamer.rtl.config import EngineConfig, ceil_log2
@@ -30,8 +31,11 @@ PAUSES = [0.0, 0.5]
 
 
 def simulate(dut, *benches: Callable, background: Sequence[Callable] = ()) -> None:
-    """Run testbenches on a block with its clock."""
-    simulator = Simulator(dut)
+    """Run testbenches on a block with its clock, which it need not use."""
+    top = Module()
+    top.domains.sync = ClockDomain()
+    top.submodules.dut = dut
+    simulator = Simulator(top)
     simulator.add_clock(1e-6)
     for bench in benches:
         simulator.add_testbench(bench)

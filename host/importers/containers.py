@@ -2,6 +2,7 @@
 """Named arrays in `.npz` and `.safetensors` files, read one by one and never unpickled."""
 
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -19,6 +20,12 @@ from ..errors import FormatError, InputError
 __all__ = ["Container", "open_container"]
 
 Array = npt.NDArray[Any]
+
+ZIP_ERRORS = (
+    zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OSError, RuntimeError,
+    KeyError, SyntaxError, TypeError,
+)  # fmt: skip
+"""What zipfile and numpy's header parser raise on damaged bytes."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ def _open_npz(path: Path, head: bytes) -> Container:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
-    except (zipfile.BadZipFile, ValueError, OSError) as error:
+    except ZIP_ERRORS as error:
         raise FormatError(
             f"{path}: the .npz archive is damaged or truncated ({error}); write it again"
         ) from None
@@ -90,7 +97,10 @@ def _read_member(path: Path, member: str) -> Array:
     where = f"{path}: {member.removesuffix('.npy')}"
     try:
         with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
-            size = archive.getinfo(member).file_size
+            info = archive.getinfo(member)
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"compression method {info.compress_type}")
+            size = info.file_size
             shape, fortran, dtype = _read_header(stream)
             if dtype.hasobject:
                 raise FormatError(
@@ -104,7 +114,7 @@ def _read_member(path: Path, member: str) -> Array:
                     "the file is damaged, write it again"
                 )
             flat = np.frombuffer(stream.read(), dtype=dtype)
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError) as error:
+    except ZIP_ERRORS as error:
         raise FormatError(f"{where} is damaged or truncated ({error}); write it again") from None
     return flat.reshape(shape, order="F" if fortran else "C")
 

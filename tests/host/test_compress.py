@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-2-Clause
+import numpy as np
+import pytest
+from gossamer.host.compress import Matrix, compress
+from gossamer.host.errors import InputError, RecipeError
+from gossamer.host.network import Layer, Network
+from gossamer.host.recipe import parse_recipe
+
+
+def network(density=1.0, distinct=None, seed=0, sizes=(40, 30, 10)):
+    rng = np.random.default_rng(seed)
+    layers = []
+    for k in range(len(sizes) - 1):
+        weight = rng.normal(size=(sizes[k + 1], sizes[k]))
+        if distinct:
+            book = rng.normal(size=distinct).astype(np.float32)
+            weight = book[rng.integers(distinct, size=weight.shape)]
+        weight = weight * (rng.random(weight.shape) < density)
+        layers.append(Layer(f"fc{k + 1}", weight, rng.normal(size=sizes[k + 1]), "relu"))
+    return Network(tuple(layers))
+
+
+X = np.random.default_rng(9).random((50, 40))
+
+
+def test_no_recipe_prunes_nothing():
+    net = network(density=0.2, distinct=60)
+    model = compress(net, None, X)
+    for layer, small in zip(net.layers, model.to_network().layers, strict=True):
+        assert np.array_equal(layer.weight, small.weight)
+        assert np.array_equal(layer.bias, small.bias)
+        assert layer.activation == small.activation
+    assert [layer.matrix.structure for layer in model.layers] == ["unstructured"] * 2
+    assert model.warnings == ()
+
+
+def test_dense_weights_share_256_values_and_hear_what_pruning_buys():
+    net = network()
+    model = compress(net, None, X)
+    first, second = (layer.matrix for layer in model.layers)
+    assert (first.structure, len(first.codebook), first.code_bits) == ("dense", 256, 8)
+    assert first.nonzeros == 1200
+    assert np.abs(first.weight() - net.layers[0].weight).max() < 0.1
+    (note,) = model.notes
+    assert "nothing was pruned: 100% of the weights are not zero" in note
+    assert "pruned to 10%" in note
+    assert len(second.codebook) == 256
+
+
+def test_the_smaller_structure_is_taken():
+    for density in (0.02, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.97, 1.0):
+        weight = network(density, distinct=15).layers[0].weight
+        model = compress(Network((Layer("a", weight),)), None, X)
+        costs = {s: Matrix.share(weight, s, 256).cost_bytes for s in ("dense", "unstructured")}
+        taken = model.layers[0].matrix
+        assert taken.cost_bytes == min(costs.values())
+        assert taken.cost_bytes <= costs["dense"]
+        assert np.array_equal(taken.weight(), weight)
+
+
+def test_recipe_is_followed():
+    recipe = parse_recipe(
+        "[default]\ndensity = 0.25\ncodes = 16\n"
+        "[layers.fc2]\nstructure = 'dense'\nthreshold = 1.0\ncodes = 9"
+    )
+    net = network()
+    first, second = (layer.matrix for layer in compress(net, recipe, X).layers)
+    assert (first.nonzeros, len(first.codebook), first.code_bits) == (300, 16, 4)
+    kept = np.abs(net.layers[0].weight) >= np.sort(np.abs(net.layers[0].weight).ravel())[-300]
+    assert np.array_equal(first.weight() != 0, kept)
+    assert (second.structure, second.zero_code, len(second.codebook)) == ("dense", True, 9)
+    assert second.codebook[0] == 0
+    assert np.array_equal(second.weight() != 0, np.abs(net.layers[1].weight) >= 1)
+
+
+def test_sharing_twice_changes_nothing():
+    recipe = parse_recipe("[default]\ndensity = 0.3\ncodes = 16")
+    once = compress(network(), recipe, X)
+    twice = compress(once.to_network(), recipe, X)
+    for a, b in zip(once.layers, twice.layers, strict=True):
+        assert np.array_equal(a.matrix.codes, b.matrix.codes)
+        assert np.array_equal(a.matrix.codebook, b.matrix.codebook)
+        assert a.output == b.output
+
+
+def test_layers_have_codebooks_of_their_own():
+    model = compress(network(), parse_recipe("[default]\ncodes = 4"), X)
+    first, second = (layer.matrix.codebook for layer in model.layers)
+    assert not np.array_equal(first, second)
+
+
+def test_all_zero_and_tiny_layers():
+    for shape in [(1, 1), (1, 40), (5, 40)]:
+        net = Network((Layer("a", np.zeros(shape)),))
+        x = np.random.default_rng(1).random((20, shape[1]))
+        matrix = compress(net, None, x).layers[0].matrix
+        assert matrix.nonzeros == 0
+        assert matrix.codebook.tolist() == [0]
+        assert not matrix.weight().any()
+    one = compress(Network((Layer("a", [[2.5]]),)), None, [[0.0], [1.0]])
+    assert one.layers[0].matrix.weight().tolist() == [[2.5]]
+
+
+def test_ranges_come_from_somewhere():
+    net = network()
+    text = r"range of the input is not known.*--calibrate x\.npy.*\[input\]"
+    with pytest.raises(InputError, match=text):
+        compress(net)
+    declared = compress(net, parse_recipe("[input]\nrange = [0, 1]"))
+    assert [declared.input.source, declared.layers[0].output.source] == ["declared", "bounds"]
+    (warning,) = declared.warnings
+    assert "no calibration data" in warning
+    stated = compress(Network(net.layers, (0.0, 1.0)))
+    assert stated.input == declared.input
+    assert compress(Network(net.layers, (0.0, 9.0)), None, X).input.high < 9.1
+    assert compress(net, None, X).layers[0].output.high < declared.layers[0].output.high
+
+
+def test_bad_recipe_and_calibration():
+    with pytest.raises(RecipeError, match="names no layer"):
+        compress(network(), parse_recipe("[layers.conv]\ncodes = 4"), X)
+    with pytest.raises(InputError, match=r"expected \(n, 40\)"):
+        compress(network(), None, X[:, :3])

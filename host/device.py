@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..rtl.config import EngineConfig
 from ..rtl.formats import COUNTER_NAMES, PROTOCOL_VERSION, Command, Identity, State, Status
-from .compiler import Image
+from .compiler import Image, program_image
 from .errors import DeviceError, DeviceTimeout, InputError
 from .jobs import run_jobs
 from .link import PAUSE, Link, Port
@@ -90,8 +90,10 @@ class Device:
         self.where = where
         self.link = Link(port, where, timeout=timeout if patience is None else patience)
         self._port = port
-        self._image: Image | None = None
+        self._base: Image | None = None  # whose weights are loaded
+        self._image: Image | None = None  # whose program is loaded
         self._settled = False
+        self._turn: object = None
         self.identity = self._handshake()
         self.link.timeout = timeout
         self.link.window = self.identity.config.rx_bytes - RX_MARGIN
@@ -119,11 +121,12 @@ class Device:
     def abort(self) -> None:
         """Stop and forget all runs, in any state; a loaded image stays."""
         self.link.forget()
+        self._turn = None
         self.link.request(Command.ABORT)
         self._settled = True
 
     def load(self, image: Image) -> bool:
-        """Load an image, unless the device holds it already; returns whether it was sent.
+        """Load an image, unless the device holds it already; returns whether anything was sent.
 
         Raises
         ------
@@ -137,19 +140,43 @@ class Device:
             )
         if not self._settled:
             self.abort()
-            self._image = None
-        held, self._image = self._image, None
-        if held is None:
-            sent = not self._commit(image)
+            self._base = self._image = None
+        if self._base is not None and self._base.data == image.data:
+            if self._image is self._base:
+                return False
+            self._send(program_image(image))
         else:
-            sent = held.data != image.data
-        if sent:
-            send_image(self.link, image.data)
-            if not self._commit(image):
-                raise self.link.refusal(Command.COMMIT, Status.BAD_IMAGE)
-            self._wait_ready()
-        self._image = image
-        return sent
+            self._base = self._image = None
+            if commit(self.link, image.data):
+                self._base = self._image = image
+                return False
+            self._send(image)
+        self._base = self._image = image
+        return True
+
+    def stop_after(self, layer: int) -> Image:
+        """Have runs end after a layer of the loaded image, until `load` is called again.
+
+        Returns
+        -------
+        Image
+            Says where that layer's outputs lie in the results.
+
+        Raises
+        ------
+        CapacityError
+            The layer has more outputs than the device can return.
+        DeviceError
+            No image is loaded, or the device fails.
+        """
+        self._loaded()
+        if self._base is None or not self._settled:
+            raise DeviceError(f"{self.where}: the last run failed; load the image again")
+        patch = program_image(self._base, layer)
+        self._image = None
+        self._send(patch)
+        self._image = patch
+        return patch
 
     def infer(self, q: Ints) -> tuple[Ints, RunStats]:
         """Run inputs on the loaded image, the next one being sent while one runs.
@@ -210,10 +237,21 @@ class Device:
         image = self._loaded()
         if not self._settled:
             self.abort()
-        self._wait_ready()
         self._settled = False
-        yield from run_jobs(self.link, image, rows)
+        self._wait_ready()
+        self._turn = turn = object()
+        yield from run_jobs(self.link, image, self._while_in_turn(turn, rows))
         self._settled = True
+
+    def _while_in_turn(self, turn: object, rows: Iterable[Ints]) -> Iterator[Ints]:
+        """Keep a stream that was ended from sending inputs amid those of another one."""
+        for row in rows:
+            if self._turn is not turn:
+                raise DeviceError(
+                    f"{self.where}: the stream was ended by another call, expected to be read to "
+                    "its end first; start it again"
+                )
+            yield row
 
     def _handshake(self) -> Identity:
         raw = self.link.request(Command.HELLO)
@@ -230,8 +268,11 @@ class Device:
             raise DeviceError(f"{self.where}: no image is loaded, expected one; call load first")
         return self._image
 
-    def _commit(self, image: Image) -> bool:
-        return commit(self.link, len(image.data), image.crc32)
+    def _send(self, image: Image) -> None:
+        send_image(self.link, image.data)
+        if not commit(self.link, image.data):
+            raise self.link.refusal(Command.COMMIT, Status.BAD_IMAGE)
+        self._wait_ready()
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + self.link.timeout

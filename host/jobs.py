@@ -65,11 +65,12 @@ def run_jobs(link: Link, image: Image, rows: Iterable[Ints]) -> Iterator[tuple[I
         The device refuses, or does not answer.
     """
     jobs: deque[Job] = deque()
-    for k, row in enumerate(rows):
-        data = _pack(row, image, k)
+    source = enumerate(rows)
+    while (item := next(source, None)) is not None:
+        k, row = item
+        jobs.append(_start(link, k % SLOTS, _pack(row, image, k)))
         if len(jobs) == SLOTS:
             yield _finish(link, image, jobs.popleft())
-        jobs.append(_start(link, k % SLOTS, data))
     while jobs:
         yield _finish(link, image, jobs.popleft())
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Status of a device, and images on their way into it."""
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,15 +42,15 @@ def read_status(link: Link) -> DeviceStatus:
     return DeviceStatus(State(data[0]), flags, int.from_bytes(data[2:], "little"))
 
 
-def commit(link: Link, length: int, crc32: int) -> bool:
-    """Make an image of this length and CRC-32 the current one; False if the device holds another.
+def commit(link: Link, data: bytes) -> bool:
+    """Make the image that was sent the current one; False if the device holds another one.
 
     Raises
     ------
     DeviceError
         The device refuses for another reason, or does not answer.
     """
-    payload = length.to_bytes(4, "little") + crc32.to_bytes(4, "little")
+    payload = len(data).to_bytes(4, "little") + zlib.crc32(data).to_bytes(4, "little")
     answer = link.wait(link.submit(Command.COMMIT, payload))
     if answer.status not in (Status.OK, Status.BAD_IMAGE):
         raise link.refusal(Command.COMMIT, answer.status)

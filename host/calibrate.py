@@ -143,8 +143,17 @@ def _around(low: float, high: float, source: str) -> TensorRange:
 
 
 def _tidy(one: TensorRange) -> TensorRange:
-    """Short decimals, so that a file holds exactly what was computed."""
-    low, high, origin = (float(f"{v:.9g}") + 0.0 for v in (one.low, one.high, one.origin))
+    """Short decimals, so that a file holds exactly what was computed.
+
+    Origin and grid keep the nine digits of a float32; a clip limit is as good with five.
+    """
+    origin = float(f"{one.origin:.9g}") + 0.0
+    low, high = (
+        origin if side == one.origin else float(f"{side:.{9 if one.levels else 5}g}") + 0.0
+        for side in (one.low, one.high)
+    )
+    if (low < origin, origin < high) != (one.low < one.origin, one.origin < one.high):
+        return one
     return replace(one, low=low, high=high, origin=origin, share=round(one.share, 4))
 
 

@@ -22,7 +22,7 @@ from .codebook import code_bits, decode_codes, encode_codes
 from .compress import CompressedLayer, CompressedModel, Matrix
 from .errors import FormatError, InputError
 from .files import open_atomic
-from .network import ACTIVATIONS, MAX_WIDTH
+from .network import ACTIVATIONS, MAX_WEIGHTS, MAX_WIDTH
 from .structure import MAX_GAP_BITS, Places, decode_gaps, encode_gaps
 
 __all__ = ["FORMAT_VERSION", "LayerParts", "dump", "layer_parts", "load", "parse", "save"]
@@ -194,6 +194,8 @@ def _parse_layer(
 ) -> tuple[CompressedLayer, int]:
     name, rows, cols, activation, kind, entries, n_codes, width, n_gaps, output = line
     where = f"{where}: layer {name!r}"
+    if type(name) is not str:
+        raise FormatError(f"{where}: the name is no text; {AGAIN}")
     limits = {
         "rows": (rows, 1, MAX_WIDTH),
         "cols": (cols, 1, MAX_WIDTH),
@@ -203,10 +205,9 @@ def _parse_layer(
         "gap bits": (width, 1, MAX_GAP_BITS) if kind == 2 else (width, 0, 0),
         "gap bytes": (n_gaps, 0, len(data)) if kind == 2 else (n_gaps, 0, 0),
     }
-    limits["entries"] = (entries, 0 if kind == 2 else rows * cols, rows * cols)
-    for what, (value, low, high) in limits.items():
-        if type(value) is not int or not low <= value <= high:
-            raise FormatError(f"{where}: {what} is {value!r}, expected {low}..{high}; {AGAIN}")
+    _check_limits(limits, where)
+    _check_limits({"weights": (rows * cols, 1, MAX_WEIGHTS)}, where)
+    _check_limits({"entries": (entries, 0 if kind == 2 else rows * cols, rows * cols)}, where)
     sizes = (n_gaps, packed_bytes(entries, code_bits(n_codes)), 4 * n_codes, 4 * rows)
     if offset + sum(sizes) > len(data):
         raise FormatError(
@@ -233,13 +234,22 @@ def _parse_layer(
     return layer, ends[-1]
 
 
+def _check_limits(limits: dict[str, tuple[Any, int, int]], where: str) -> None:
+    for what, (value, low, high) in limits.items():
+        if type(value) is not int or not low <= value <= high:
+            raise FormatError(f"{where}: {what} is {value!r}, expected {low}..{high}; {AGAIN}")
+
+
 def _range_line(one: TensorRange) -> list[float]:
-    values = (one.low, one.high, one.origin, one.levels, one.share, SOURCES.index(one.source))
+    """Numbers of a range; zeros at the end are left out."""
+    values = [one.low, one.high, one.origin, one.levels, one.share, SOURCES.index(one.source)]
+    while len(values) > 2 and not values[-1]:
+        values.pop()
     return [int(value) if value == int(value) else value for value in values]
 
 
 def _parse_range(line: list[Any]) -> TensorRange:
-    low, high, origin, levels, share, source = line
+    low, high, origin, levels, share, source = line + [0] * (6 - len(line))
     return TensorRange(
         low=float(low),
         high=float(high),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .errors import InputError
 
-__all__ = ["ACTIVATIONS", "MAX_WIDTH", "Floats", "Layer", "Network", "as_samples"]
+__all__ = ["ACTIVATIONS", "MAX_WEIGHTS", "MAX_WIDTH", "Floats", "Layer", "Network", "as_samples"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -21,6 +21,9 @@ ACTIVATIONS = ("none", "relu")
 
 MAX_WIDTH = 1 << 16
 """Most inputs or outputs of a layer."""
+
+MAX_WEIGHTS = 1 << 28
+"""Most weights of a layer, zeros included."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +70,10 @@ class Layer:
                 f"layer {name!r}: weight is empty (shape {matrix.shape}), "
                 "expected at least one row and one column"
             )
-        if max(matrix.shape) > MAX_WIDTH:
+        if max(matrix.shape) > MAX_WIDTH or matrix.size > MAX_WEIGHTS:
             raise InputError(
                 f"layer {name!r}: weight has shape {matrix.shape}, "
-                f"expected at most {MAX_WIDTH} rows and columns"
+                f"expected at most {MAX_WIDTH} rows and columns and {MAX_WEIGHTS} weights"
             )
         rows = matrix.shape[0]
         vector = _as_float32(f"layer {name!r}: bias", np.zeros(rows) if bias is None else bias)

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-2-Clause
+import json
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from gossamer.host import golden, model_file
+from gossamer.host.compress import CompressedModel, compress
+from gossamer.host.errors import FormatError, InputError
+from gossamer.host.network import Layer, Network
+from gossamer.host.quantize import quantize
+from gossamer.host.recipe import parse_recipe
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+
+
+def make_model(sizes=(20, 12, 8, 5), recipe="[default]\ndensity = 0.3\ncodes = 16", seed=0):
+    rng = np.random.default_rng(seed)
+    layers = tuple(
+        Layer(f"fc{k}", rng.normal(size=(sizes[k + 1], sizes[k])), rng.normal(size=sizes[k + 1]), a)
+        for k, a in enumerate(["relu"] * (len(sizes) - 2) + ["none"])
+    )
+    x = rng.random((50, sizes[0]))
+    return compress(Network(layers), parse_recipe(recipe), x)
+
+
+def same(a: CompressedModel, b: CompressedModel) -> bool:
+    if a.input != b.input or len(a.layers) != len(b.layers):
+        return False
+    for one, two in zip(a.layers, b.layers, strict=True):
+        x, y = one.matrix, two.matrix
+        if (one.name, one.activation, one.output) != (two.name, two.activation, two.output):
+            return False
+        if (x.structure, x.zero_code) != (y.structure, y.zero_code):
+            return False
+        arrays = [
+            (one.bias, two.bias),
+            (x.codes, y.codes),
+            (x.codebook, y.codebook),
+            (x.places.column_starts, y.places.column_starts),
+            (x.places.row_indices, y.places.row_indices),
+        ]
+        if not all(np.array_equal(p, q) and p.dtype == q.dtype for p, q in arrays):
+            return False
+    return True
+
+
+MODEL = make_model()
+RAW = model_file.dump(MODEL)
+MIXED = "[layers.fc0]\nstructure = 'dense'\n[layers.fc1]\nstructure = 'dense'\ndensity = 0.5"
+
+
+@pytest.mark.parametrize("recipe", ["", "[default]\ndensity = 0.1\ncodes = 5", MIXED])
+@pytest.mark.parametrize("sizes", [(20, 12, 8), (1, 1, 1), (3, 5, 1), (7, 1, 9)])
+def test_round_trip(tmp_path, recipe, sizes):
+    model = make_model(sizes, recipe)
+    path = tmp_path / "m.gossamer"
+    model_file.save(model, path)
+    again = model_file.load(path)
+    assert same(again, model)
+    first, second = (quantize(m, activation_bits=8, sum_bits=32) for m in (model, again))
+    q = first.input.quantize(np.random.default_rng(1).random((10, sizes[0])))
+    assert np.array_equal(golden.run(first, q), golden.run(second, q))
+    assert model_file.dump(again) == path.read_bytes()
+    assert [file.name for file in tmp_path.iterdir()] == ["m.gossamer"]
+
+
+def test_all_zero_layer_and_odd_names():
+    net = Network((Layer('ünïcode "0"\n', np.zeros((3, 4))), Layer("", np.ones((2, 3)))))
+    model = compress(net, None, np.random.default_rng(2).random((9, 4)))
+    assert same(model_file.parse(model_file.dump(model)), model)
+
+
+def test_uncalibrated_models_keep_their_warning():
+    net = Network((Layer("a", np.ones((3, 4))),))
+    model = compress(net, parse_recipe("[input]\nrange = [-1, 1]"))
+    assert model_file.parse(model_file.dump(model)).warnings == model.warnings != ()
+
+
+def test_it_is_a_safetensors_file(tmp_path):
+    path = tmp_path / "m.gossamer"
+    model_file.save(MODEL, path)
+    with safe_open(path, framework="numpy") as file:
+        metadata, data = file.metadata(), file.get_tensor("model")
+    assert metadata["gossamer"] == "1"
+    text = metadata["model"].encode()
+    assert metadata["crc32"] == f"{zlib.crc32(data.tobytes(), zlib.crc32(text)):08x}"
+    assert [line[0] for line in json.loads(text)[1:]] == ["fc0", "fc1", "fc2"]
+    assert (path.stat().st_size - len(data)) % 8 == 0
+
+
+def test_equal_models_give_equal_bytes():
+    assert model_file.dump(make_model()) == RAW
+    assert model_file.dump(make_model(seed=1)) != RAW
+
+
+def test_small_models_are_small():
+    model = make_model((64, 32, 32, 10), "[default]\ndensity = 0.3\ncodes = 16")
+    fp32 = 4 * (64 * 32 + 32 * 32 + 32 * 10 + 32 + 32 + 10)
+    assert fp32 / len(model_file.dump(model)) > 8
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(RAW) - 1))
+def test_every_truncation_is_an_error(size):
+    with pytest.raises(FormatError, match=r"^model: "):
+        model_file.parse(RAW[:size])
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(RAW) - 1), st.integers(1, 255)), min_size=1))
+def test_flipped_bytes_are_an_error_or_harmless(flips):
+    damaged = bytearray(RAW)
+    for place, change in flips:
+        damaged[place] ^= change
+    try:
+        model = model_file.parse(bytes(damaged))
+    except FormatError:
+        model = MODEL
+    assert same(model, MODEL)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_error(raw):
+    with pytest.raises(FormatError, match=r"^model: "):
+        model_file.parse(raw)
+
+
+def rebuild(change=None, data=None, version="1", **tensor) -> bytes:
+    """A file with a right CRC whose description `change` has edited."""
+    size = int.from_bytes(RAW[:8], "little")
+    lines = json.loads(json.loads(RAW[8 : 8 + size])["__metadata__"]["model"])
+    data = RAW[8 + size :] if data is None else data
+    if change is not None:
+        change(lines)
+    text = json.dumps(lines)
+    crc = f"{zlib.crc32(data, zlib.crc32(text.encode())):08x}"
+    described = {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]} | tensor
+    metadata = {"gossamer": version, "crc32": crc, "model": text}
+    header = json.dumps({"__metadata__": metadata, "model": described}).encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def set_field(line, place, value):
+    def change(lines):
+        lines[line][place] = value
+
+    return change
+
+
+def test_rebuilt_file_is_read():
+    assert same(model_file.parse(rebuild()), MODEL)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"", "header claims 0 bytes but the file has 0"),
+        (struct.pack("<Q", 1 << 60) + b"{}", f"header claims {1 << 60} bytes but the file has 10"),
+        (struct.pack("<Q", 2) + b"{}", "header is not that of a .gossamer file"),
+        (struct.pack("<Q", 4) + b"[][]", "header is not that of a .gossamer file"),
+        (rebuild(version="2"), "format version is '2', expected 1; update gossamer"),
+        (rebuild(version="x"), "format version is 'x', expected 1; the file is damaged"),
+        (rebuild(dtype="F32"), r"header describes \['F32'"),
+        (rebuild(shape=[1 << 50]), r"expected .* bytes of data as the file holds"),
+        (RAW + b"x", "bytes of data as the file holds"),
+        (rebuild(data=b"abc"), r"layer 'fc0': gap bytes is \d+, expected 0\.\.3"),
+        (rebuild(set_field(1, 1, 1 << 40)), r"rows is \d+, expected 1\.\.65536"),
+        (rebuild(set_field(3, 6, 200)), r"layer 'fc2': needs \d+ bytes but \d+ are left"),
+        (rebuild(lambda x: x[1].__setitem__(slice(1, 3), [65536] * 2)), "weights is 4294967296"),
+        (rebuild(set_field(1, 2, 0)), r"cols is 0, expected 1\.\.65536"),
+        (rebuild(set_field(1, 2, 2.0)), r"cols is 2\.0"),
+        (rebuild(set_field(1, 3, 7)), r"activation is 7, expected 0\.\.1"),
+        (rebuild(set_field(1, 4, 3)), r"kind is 3, expected 0\.\.2"),
+        (rebuild(set_field(1, 5, 1 << 30)), r"entries is 1073741824, expected 0\.\.240"),
+        (rebuild(set_field(1, 6, 257)), r"codes is 257, expected 1\.\.256"),
+        (rebuild(set_field(1, 7, 17)), r"gap bits is 17, expected 1\.\.16"),
+        (rebuild(set_field(1, 0, 5)), "layer 5: the name is no text"),
+        (rebuild(set_field(1, 9, [0])), "the description is not valid"),
+        (rebuild(set_field(1, 9, [1, 0, 0, 0, 0, 0])), "description is not valid.*range must rise"),
+        (rebuild(lambda lines: lines.pop()), "bytes left over"),
+        (rebuild(lambda lines: lines[1].pop()), "the description is not valid"),
+        (rebuild(lambda lines: lines.reverse()), "the description is not valid"),
+        (rebuild(lambda lines: lines.clear()), "the description is not valid"),
+    ],
+)
+def test_bad_files(raw, text):
+    with pytest.raises(FormatError, match=text):
+        model_file.parse(raw, "m.gossamer")
+
+
+def test_damage_is_found_by_the_crc():
+    damaged = bytearray(RAW)
+    damaged[-1] ^= 1
+    with pytest.raises(
+        FormatError, match=r"CRC-32 is [0-9a-f]{8}, expected '[0-9a-f]{8}'; .*again"
+    ):
+        model_file.parse(bytes(damaged))
+
+
+def test_values_are_checked():
+    size = int.from_bytes(RAW[:8], "little")
+    data = bytearray(RAW[8 + size :])
+    data[-4:] = struct.pack("<f", float("nan"))
+    with pytest.raises(FormatError, match="layer 'fc2': bias is nan"):
+        model_file.parse(rebuild(data=bytes(data)))
+
+
+def test_missing_files_and_folders(tmp_path):
+    with pytest.raises(InputError, match=r"no\.gossamer: no such file"):
+        model_file.load(tmp_path / "no.gossamer")
+    with pytest.raises(InputError, match="cannot be read"):
+        model_file.load(tmp_path)
+    with pytest.raises(InputError, match="cannot be written"):
+        model_file.save(MODEL, tmp_path / "no" / "m.gossamer")
+    path = tmp_path / "short.gossamer"
+    path.write_bytes(RAW[:-1])
+    with pytest.raises(FormatError, match=r"short\.gossamer: header describes"):
+        model_file.load(path)

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-import serial
-
 from ..rtl.formats import Command, Status
 from ..rtl.frames import FLAG, Frame, FrameDecoder, encode_frame
 from .errors import DeviceError, DeviceTimeout
@@ -264,9 +262,6 @@ class Link:
                 data = data[len(data) if taken is None else taken :]
                 if data and not taken:
                     self._check_write_deadline(started, len(data))
-        except serial.SerialTimeoutException as error:
-            self.forget()
-            raise self._write_timeout(len(data)) from error
         except OSError as error:  # also pyserial's own SerialException
             raise self._broken(error) from error
         finally:
@@ -275,14 +270,11 @@ class Link:
     def _check_write_deadline(self, started: float, left: int) -> None:
         if time.monotonic() - started > self.timeout:
             self.forget()
-            raise self._write_timeout(left)
+            raise DeviceTimeout(
+                f"{self.where}: the port took no data for {self.timeout:g} s, expected it to take "
+                f"{left} more bytes; check the cable and flow control"
+            )
         time.sleep(PAUSE)
-
-    def _write_timeout(self, left: int) -> DeviceTimeout:
-        return DeviceTimeout(
-            f"{self.where}: the port took no data for {self.timeout:g} s, expected it to take "
-            f"{left} more bytes; check the cable and flow control"
-        )
 
     def _broken(self, error: Exception) -> DeviceError:
         self.forget()

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Ports by URL: serial ports of the system, and simulated boards behind ``sim://``.
 
-Everything goes through pyserial, so that one driver serves both.
+Everything goes through pyserial, so that one driver serves both. It is imported only here and only
+when a port is wanted: what it imports itself depends on the system.
 """
 
 import errno
 import importlib
 from collections.abc import Iterator
-
-import serial
-from serial.tools import list_ports
 
 from .errors import DeviceError, ToolError
 from .link import Port
@@ -22,12 +20,17 @@ BAUD_RATES = (1_000_000, 115_200)
 POLL_SECONDS = 0.05
 """How long one read waits; deadlines are kept above it."""
 
+WRITE_SECONDS = 5.0
+"""How long the system may take to accept one frame."""
+
 SIMULATOR = "gossamer.sim"
 """Package with the pyserial handler `protocol_sim` for ``sim://``."""
 
 
 def list_serial_ports() -> list[str]:
     """Serial ports of this machine, those on USB first."""
+    from serial.tools import list_ports
+
     ports = sorted(list_ports.comports(), key=lambda port: (port.vid is None, port.device))
     return [port.device for port in ports]
 
@@ -50,12 +53,15 @@ def open_port(url: str, baud: int = BAUD_RATES[0]) -> Port:
     ToolError
         What ``sim://`` needs is not installed.
     """
+    import serial
+
     if url.startswith("sim://"):
         _load_simulator()
     try:
         port = serial.serial_for_url(url, do_not_open=True)
         port.baudrate = baud
         port.timeout = POLL_SECONDS
+        port.write_timeout = WRITE_SECONDS
         port.dtr = False
         port.rts = False
         if isinstance(port, serial.Serial):
@@ -71,6 +77,8 @@ def open_port(url: str, baud: int = BAUD_RATES[0]) -> Port:
 
 
 def _load_simulator() -> None:
+    import serial
+
     if SIMULATOR not in serial.protocol_handler_packages:
         serial.protocol_handler_packages.append(SIMULATOR)
     try:

@@ -237,28 +237,48 @@ def _compile(
     compiler: Compiler, sources: dict[str, list[str]], folder: Path, uart: bool, trace: bool
 ) -> Path:
     """Compile on all cores, link, return the library."""
-    flags = [*_FLAGS, f"-I{folder}", *(f"-I{path}" for path in sources["include"])]
-    flags += ["-DGOSSAMER_UART"] if uart else []
-    flags += ["-DGOSSAMER_TRACE"] if trace else []
+    include = [f"-I{path}" for path in (folder, *sources["include"])]
+    defines = [*(["-DGOSSAMER_UART"] if uart else []), *(["-DGOSSAMER_TRACE"] if trace else [])]
     jobs = [
-        (path, "-O1" if kind.endswith("slow") else "-O3")
-        for kind in ("classes_fast", "support_fast", "global", "classes_slow", "support_slow")
+        (Path(path), "-O1" if kind.endswith("slow") else "-O3")
+        for kind in ("classes_fast", "support_fast", "classes_slow", "support_slow")
         for path in sources.get(kind, [])
     ]
-    jobs.insert(0, (str(folder / "harness.cpp"), "-O3"))
-    jobs.sort(key=lambda job: -Path(job[0]).stat().st_size)
-
-    def compile_one(number: int, path: str, level: str) -> str:
-        made = folder / f"{number}.o"
-        _call([*compiler.command, *flags, level, "-c", path, "-o", str(made)], None)
-        return str(made)
-
+    jobs.append((folder / "harness.cpp", "-O3"))
+    jobs.sort(key=lambda job: -job[0].stat().st_size)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, range(len(jobs)), *zip(*jobs, strict=True)))
+        runtime = [
+            pool.submit(_runtime_object, compiler, Path(path), include)
+            for path in sources["global"]
+        ]
+        design = [
+            pool.submit(_object, compiler, path, [*include, *defines, level], folder / f"{k}.o")
+            for k, (path, level) in enumerate(jobs)
+        ]
+        objects = [str(job.result()) for job in (*runtime, *design)]
     library = folder / "library.so"
     threads = [] if os.name == "nt" else ["-pthread"]
     _call([*compiler.command, "-shared", *objects, *threads, "-o", str(library)], None)
     return library
+
+
+def _object(compiler: Compiler, source: Path, flags: list[str], made: Path) -> Path:
+    _call([*compiler.command, *_FLAGS, *flags, "-c", str(source), "-o", str(made)], None)
+    return made
+
+
+def _runtime_object(compiler: Compiler, source: Path, include: list[str]) -> Path:
+    """Object of a part of Verilator's runtime: the same for all designs, so cached by itself."""
+    key = digest(
+        source.read_bytes(), source.with_name("verilated.h").read_bytes(), _read("verilator.py"),
+        _read("stored.h"), *compiler.command, compiler.version,
+    )  # fmt: skip
+    made = cache_folder() / f"runtime-{source.stem}-{key[:16]}.o"
+    with locked(made.stem):
+        if not made.exists():
+            part = made.with_suffix(f".{os.getpid()}.o")
+            _object(compiler, source, [*include, "-O2"], part).replace(made)
+    return made
 
 
 def _call(command: list[str], environment: dict[str, str] | None) -> None:

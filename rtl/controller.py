@@ -128,6 +128,16 @@ class Controller(wiring.Component):
         group = Signal.like(self.store_group)
         image_crc = self._image_crc(m)
         verdict = Signal(Status)
+        loading, has_image, reset = Signal(), Signal(), Signal()
+        m.d.sync += self.reset_engine.eq(reset)
+        with m.If(self.reset_engine | ~self.cleared):
+            m.d.comb += self.state.eq(State.CLEARING)
+        with m.Elif(self.occupied):
+            m.d.comb += self.state.eq(State.RUNNING)
+        with m.Elif(has_image):
+            m.d.comb += self.state.eq(State.READY)
+        with m.Elif(loading):
+            m.d.comb += self.state.eq(State.LOADING)
 
         def argument(command: Command, offset: int, size: int):
             start = 64 - 8 * _ARGUMENT_BYTES[command] + 8 * offset
@@ -175,7 +185,8 @@ class Controller(wiring.Component):
                 with m.If(arguments_left != 0):
                     m.d.comb += verdict.eq(Status.BAD_LENGTH)
                 with m.Else():
-                    self._decide(m, argument, verdict, accepted, image_crc)
+                    flags = loading, has_image, reset
+                    self._decide(m, argument, verdict, accepted, image_crc, flags)
                     m.d.sync += group.eq(argument(Command.INPUT, 1, 2))
             with m.State("DATA"):
                 m.d.comb += self.i.ready.eq(more)
@@ -223,19 +234,11 @@ class Controller(wiring.Component):
             m.d.sync += self.loaded.eq(self.loaded + 1)
         return ~crc.value
 
-    def _decide(self, m: Module, argument, status: Signal, accepted: Signal, image_crc) -> None:
+    def _decide(
+        self, m: Module, argument, status: Signal, accepted: Signal, image_crc, flags
+    ) -> None:
         """Choose the status of a request whose arguments are there, and begin it if it is OK."""
-        loading, has_image, reset = Signal(), Signal(), Signal()
-        with m.If(self.reset_engine | ~self.cleared):
-            m.d.comb += self.state.eq(State.CLEARING)
-        with m.Elif(self.occupied):
-            m.d.comb += self.state.eq(State.RUNNING)
-        with m.Elif(has_image):
-            m.d.comb += self.state.eq(State.READY)
-        with m.Elif(loading):
-            m.d.comb += self.state.eq(State.LOADING)
-        m.d.sync += self.reset_engine.eq(reset)
-
+        loading, has_image, reset = flags
         with m.Switch(self.type):
             with m.Case(Command.HELLO, Command.STATUS):
                 m.d.comb += status.eq(Status.OK)

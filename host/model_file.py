@@ -220,6 +220,8 @@ def _parse_layer(
     else:
         places = Places.dense(rows, cols)
     codebook = np.frombuffer(book, "<f4").astype(np.float32)
+    if not np.isfinite(codebook).all():
+        raise FormatError(f"{where}: a codebook value is not finite; {AGAIN}")
     if kind == 1 and codebook[0] != 0:
         raise FormatError(f"{where}: code 0 is {codebook[0]}, expected 0; {AGAIN}")
     matrix = Matrix(

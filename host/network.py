@@ -106,8 +106,20 @@ class Layer:
         return self.weight.shape[1]
 
     def run(self, x: Floats) -> Floats:
-        """Outputs (n, rows) float32 for inputs (n, cols) float32."""
-        y = x @ self.weight.T + self.bias
+        """Outputs (n, rows) float32 for inputs (n, cols) float32.
+
+        Raises
+        ------
+        InputError
+            An output overflows.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            y = x @ self.weight.T + self.bias
+        if not np.isfinite(y).all():
+            raise InputError(
+                f"layer {self.name!r}: an output is too large for float32; "
+                "check the scale of weights and inputs"
+            )
         return np.maximum(y, np.float32(0)) if self.activation == "relu" else y
 
 
@@ -172,7 +184,7 @@ class Network:
         Raises
         ------
         InputError
-            Wrong shape, NaN or infinite.
+            Wrong shape, NaN or infinite, or an output overflows.
         """
         values = as_samples("input", x, self.n_inputs)
         outputs = []

@@ -185,7 +185,9 @@ def quantize(model: CompressedModel, *, activation_bits: int, sum_bits: int) -> 
 def row_bounds(layer: QuantizedLayer) -> list[tuple[int, int]]:
     """Smallest and largest partial sum of each row, whatever order and subset of its terms."""
     uses = _code_uses(layer.row_indices, layer.codes, layer.n_rows, len(layer.codebook))
-    return _bounds(uses, layer.codebook, layer.bias, layer.input)
+    positive, negative = _row_sums(uses, layer.codebook)
+    rows = zip(positive.tolist(), negative.tolist(), layer.bias.tolist(), strict=True)
+    return [sum_bounds(p, n, b, layer.input.low, layer.input.high) for p, n, b in rows]
 
 
 def _code_uses(rows: Ints, codes: Ints, n_rows: int, n_codes: int) -> Ints:
@@ -193,10 +195,9 @@ def _code_uses(rows: Ints, codes: Ints, n_rows: int, n_codes: int) -> Ints:
     return np.bincount(rows * n_codes + codes, minlength=n_rows * n_codes).reshape(n_rows, n_codes)
 
 
-def _bounds(uses: Ints, book: Ints, bias: Ints, source: Quantizer) -> list[tuple[int, int]]:
-    positive, negative = uses @ np.maximum(book, 0), uses @ np.maximum(-book, 0)
-    rows = zip(positive.tolist(), negative.tolist(), bias.tolist(), strict=True)
-    return [sum_bounds(p, n, b, source.low, source.high) for p, n, b in rows]
+def _row_sums(uses: Ints, book: Ints) -> tuple[Ints, Ints]:
+    """S+ and S- of each row: sums of its positive and of its negated negative weights."""
+    return uses @ np.maximum(book, 0), uses @ np.maximum(-book, 0)
 
 
 def _fit_layer(
@@ -207,23 +208,25 @@ def _fit_layer(
     book = matrix.codebook.astype(np.float64)
     uses = _code_uses(matrix.places.row_indices, matrix.codes, layer.n_rows, len(book))
     offset = layer.bias + source.origin * (uses @ book) - target.origin
-    constant = ~uses.any(axis=1)
     low, high = _clamp(layer, target)
     for shift in range(sum_bits - 2, -1, -1):
         gain = 2.0**shift / target.scale
         real = np.rint(book * (source.scale * gain))
         if (real < -CODEBOOK_LIMIT).any() or (real >= CODEBOOK_LIMIT).any():
             continue
-        exact = np.rint(offset * gain)
-        exact[constant] = np.clip(exact[constant], (low - 1) << shift, (high + 1) << shift)
-        exact += (1 << shift) >> 1
+        integers = real.astype(np.int64)
+        positive, negative = _row_sums(uses, integers)
+        # a bias beyond where the row is saturated for every input says no more than that place
+        lowest = ((low + 1) << shift) - 1 - (source.high * positive - source.low * negative)
+        highest = (high << shift) + (source.high * negative - source.low * positive)
+        exact = np.clip(np.rint(offset * gain) + ((1 << shift) >> 1), lowest, highest)
         if (np.abs(exact) >= 1 << (sum_bits - 2)).any():
             continue
-        integers, bias = real.astype(np.int64), exact.astype(np.int64)
+        bias = exact.astype(np.int64)
+        fitted = _assemble(layer, integers, bias, shift, (low, high), source, target)
         limit = 1 << (sum_bits - 1)
-        bounds = _bounds(uses, integers, bias, source)
-        if all(-limit <= least and most < limit for least, most in bounds):
-            return _assemble(layer, integers, bias, shift, (low, high), source, target)
+        if all(-limit <= least and most < limit for least, most in row_bounds(fitted)):
+            return fitted
     return None
 
 

@@ -220,3 +220,13 @@ def test_missing_files_and_folders(tmp_path):
     path.write_bytes(RAW[:-1])
     with pytest.raises(FormatError, match=r"short\.gossamer: header describes"):
         model_file.load(path)
+
+
+def test_every_codebook_value_is_checked():
+    size = int.from_bytes(RAW[:8], "little")
+    data = bytearray(RAW[8 + size :])
+    book = model_file.layer_parts(MODEL.layers[0])
+    start = len(book.gaps + book.codes)
+    data[start : start + 4] = struct.pack("<f", float("inf"))
+    with pytest.raises(FormatError, match="layer 'fc0': a codebook value is not finite"):
+        model_file.parse(rebuild(data=bytes(data)))

@@ -90,3 +90,9 @@ def test_samples():
         as_samples("x", np.ones((0, 3)), 3)
     with pytest.raises(InputError, match=r"x is nan at index \[1, 0\]"):
         as_samples("x", [[0, 0], [np.nan, 0]], 2)
+
+
+def test_overflow_is_named():
+    network = Network((Layer("a", [[1e30]]), Layer("b", [[1e30]])))
+    with pytest.raises(InputError, match="layer 'b': an output is too large for float32"):
+        network.run([[1.0]])

@@ -118,15 +118,26 @@ def test_white_background_counts_downwards():
     assert np.abs(got - network.run(x)).max() < 4 * abs(integers.output.scale)
 
 
-def test_empty_rows_saturate_exactly():
-    weight = np.array([[0.0, 0.0], [0.01, 0.02]])
-    network = Network((Layer("a", weight, [1e6, 0.0], "none"), Layer("b", [[0.0, 1.0]])))
+def narrowed(bias, sum_bits, weight=((0.0, 0.0), (0.5, -1.0), (0.01, 0.02))):
+    """Integers of one layer whose output is clipped to 0..0.03, and its float layer."""
+    network = Network((Layer("a", weight, bias, "none"),))
     model = compress(network, parse_recipe("[input]\nrange = [0, 1]"))
-    narrow = replace(model.layers[0].output, low=0.0, high=0.03, origin=0.0)
-    layers = (replace(model.layers[0], output=narrow), model.layers[1])
-    first = quantize(replace(model, layers=layers), activation_bits=8, sum_bits=24).layers[0]
-    assert first.codebook_bits >= 12, "a constant row must not cost the others their bits"
-    assert (int(first.bias[0]) >> int(first.shift[0])) > first.high
+    output = replace(model.layers[0].output, low=0.0, high=0.03, origin=0.0)
+    model = replace(model, layers=(replace(model.layers[0], output=output),))
+    return quantize(model, activation_bits=8, sum_bits=sum_bits), network
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_rows_that_are_always_saturated_cost_the_others_nothing(sign):
+    far, network = narrowed([sign * 1e6, sign * 1e5, 0.0], 24)
+    near, _ = narrowed([sign * 0.1, sign * 2.0, 0.0], 24)
+    assert far.warnings == near.warnings
+    assert far.layers[0].shift.tolist() == near.layers[0].shift.tolist()
+    q = np.array([[0, 0], [255, 0], [0, 255], [255, 255], [7, 99]])
+    out = golden.run(far, q)
+    assert (out[:, :2] == (255 if sign > 0 else 0)).all()
+    expected = far.output.quantize(network.run(far.input.dequantize(q)))
+    assert np.abs(out - expected).max() <= 1
 
 
 def test_lost_codebook_bits_are_reported():

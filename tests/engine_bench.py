@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 from amaranth.sim import Simulator
 from gossamer.host.compiler import Image
+from gossamer.rtl.config import EngineConfig
 from gossamer.rtl.engine import Engine
 from gossamer.rtl.formats import COUNTER_NAMES, Command, Identity
 
@@ -26,8 +27,9 @@ def frame(command: int, seq: int, payload: bytes = b"") -> bytes:
 class Bench:
     """Talks to an engine byte by byte inside a testbench."""
 
-    def __init__(self, ctx, engine: Engine):
+    def __init__(self, ctx, engine: Engine, config: EngineConfig):
         self.ctx, self.engine, self.seq = ctx, engine, 0
+        self.chunk = (config.max_payload - 4) // 4 * 4  # data bytes of a LOAD or INPUT
 
     async def send(self, data: bytes) -> None:
         ctx, i = self.ctx, self.engine.i
@@ -76,8 +78,8 @@ class Bench:
         return answer
 
     async def load(self, image: Image) -> None:
-        for offset in range(0, len(image.data), 256):
-            chunk = image.data[offset : offset + 256]
+        for offset in range(0, len(image.data), self.chunk):
+            chunk = image.data[offset : offset + self.chunk]
             assert await self.request(Command.LOAD, struct.pack("<I", offset) + chunk) == b"\0"
         commit = struct.pack("<II", len(image.data), image.crc32)
         assert await self.request(Command.COMMIT, commit) == b"\0"
@@ -87,9 +89,9 @@ class Bench:
         padded = np.zeros(-(-len(q) // 4) * 4, dtype=np.int64)
         padded[: len(q)] = q
         raw = (padded & 0xFF).astype(np.uint8).tobytes()
-        for start in range(0, len(raw), 256):
-            head = struct.pack("<BH", slot, start // 4)
-            assert await self.request(Command.INPUT, head + raw[start : start + 256]) == b"\0"
+        for start in range(0, len(raw), self.chunk):
+            data = struct.pack("<BH", slot, start // 4) + raw[start : start + self.chunk]
+            assert await self.request(Command.INPUT, data) == b"\0"
         answer = await self.request(Command.RUN, bytes([slot]))
         assert answer[0] == 0
         counters = dict(zip(COUNTER_NAMES, struct.unpack_from("<8I", answer, 1), strict=True))
@@ -106,7 +108,7 @@ def simulate(config, testbench, fst=None) -> None:
     simulator.add_clock(1e-6)
 
     async def run(ctx):
-        await testbench(Bench(ctx, engine))
+        await testbench(Bench(ctx, engine, config))
 
     simulator.add_testbench(run)
     if fst:

@@ -81,11 +81,11 @@ struct Engine {
         top->o___05Fready = 0;
         top->link_errors = 0;
 #endif
-        for (int k = 0; k < RESET_CYCLES; ++k) {
+        for (int k = 0; k <= RESET_CYCLES; ++k) {
+            if (k == RESET_CYCLES) top->rst = 0;  // a cycle more: the wrapper registers it
             settle();
             edge();
         }
-        top->rst = 0;
     }
 
     ~Engine() {

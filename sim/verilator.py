@@ -27,9 +27,10 @@ __all__ = ["Compiler", "Verilator", "build_library", "find_compiler", "find_veri
 _FOLDER = Path(__file__).parent
 _INPUTS = ("harness.cpp", "stored.h", "verilator.py")
 _OLDEST = (5, 26)
-# Without -fno-dfg, Verilator 5.48 computes wrongly: registers that count ones keep stale values.
+# -fno-dfg must follow -O3, which turns the pass on: with it Verilator 5.48 computes wrongly
+# (registers that count ones keep stale values).
 _OPTIONS = [
-    "-fno-dfg", "--cc", "--prefix", "Vtop", "--make", "json", "--flatten", "-O3", "--noassert",
+    "--cc", "--prefix", "Vtop", "--make", "json", "--flatten", "-O3", "-fno-dfg", "--noassert",
     "--x-assign", "fast", "--x-initial", "fast", "--output-split", "12000",
     "--output-split-cfuncs", "400", "--timescale-override", "1ps/1ps", "-Wno-fatal", "-Wno-lint",
     "-Wno-style",

@@ -24,7 +24,15 @@ __all__ = ["BENCHES", "BenchResult", "run_bench"]
 BENCHES = ("packets", "drain", "pe", "sparse_array", "engine")
 """Modules of this folder, each with `top()` and cocotb tests."""
 
-_BUILD_ARGS = ["--assert", "-Wno-fatal", "-Wno-lint", "-Wno-style", "--timescale", "1ns/1ps"]
+_BUILD_ARGS = [
+    "--assert",
+    "-fno-dfg",
+    "-Wno-fatal",
+    "-Wno-lint",
+    "-Wno-style",
+    "--timescale",
+    "1ns/1ps",
+]
 _MAKE_VARIABLES = {
     "AR": "ar",
     "OPT_FAST": "-O1",

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+import gc
 import random
 import zlib
 
@@ -106,7 +107,7 @@ def test_crc_matches_zlib():
 @pytest.mark.parametrize(("sender", "sink"), PAUSES)
 @pytest.mark.parametrize(("rx_bytes", "max_payload"), [(64, 16), (512, 240)])
 def test_receiver_passes_good_frames(rx_bytes, max_payload, sender, sink):
-    frames = random_frames(11, 30, max_payload)
+    frames = random_frames(11, 30 if max_payload < 100 else 8, max_payload)
     line = b"".join(encode_frame(frame) for frame in frames)
     dut = FrameReceiver(rx_bytes=rx_bytes, max_payload=max_payload)
     found, pulses, _ = check_receiver(dut, line, sender=sender, sink=sink)
@@ -118,7 +119,7 @@ def test_receiver_passes_good_frames(rx_bytes, max_payload, sender, sink):
 def test_receiver_drops_damaged_frames(sender, sink):
     rng = random.Random(5)
     line = b""
-    for frame in random_frames(12, 80, 16):
+    for frame in random_frames(12, 50, 16):
         piece = bytearray(encode_frame(frame))
         fault = rng.randrange(6)
         if fault == 0:
@@ -134,7 +135,7 @@ def test_receiver_drops_damaged_frames(sender, sink):
     dut = FrameReceiver(rx_bytes=64, max_payload=16)
     frames, pulses, _ = check_receiver(dut, line, sender=sender, sink=sink)
     assert frames[-1] == Frame(1, 2, b"after")
-    assert len(frames) > 20
+    assert len(frames) > 10
     assert pulses[0] > 5
     assert pulses[1] > 0
 
@@ -244,7 +245,7 @@ def transmit(messages, sender=0.0, sink=0.0, seed=1):
 
 @pytest.mark.parametrize(("sender", "sink"), PAUSES)
 def test_transmitter_matches_its_model(sender, sink):
-    messages = [frame.message for frame in random_frames(21, 40, 64)]
+    messages = [frame.message for frame in random_frames(21, 20, 64)]
     got, want, _ = transmit(messages, sender, sink)
     assert got == want
 
@@ -297,6 +298,7 @@ def test_frames_pass_from_transmitter_to_receiver():
     assert pulses == (0, 0)
 
 
+@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_bad_parameters():
     with pytest.raises(ValueError, match=r"rx_bytes must be a power of two in 64\.\.4096, not 96"):
         FrameReceiver(rx_bytes=96, max_payload=16)
@@ -306,3 +308,4 @@ def test_bad_parameters():
         FrameReceiver(rx_bytes=64.0, max_payload=57)
     with pytest.raises(ValueError, match=r"length_width must be in 8\.\.16, not 7"):
         FrameWalk(length_width=7)
+    gc.collect()  # what was refused goes here, where its warning is ignored

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+import gc
 import random
 
 import pytest
@@ -61,10 +62,10 @@ def receive_levels(divisor, line, count, sink=0.0):
     return got, tuple(pulses)
 
 
-@pytest.mark.parametrize("divisor", [4, 5, 12, 50])
+@pytest.mark.parametrize("divisor", [4, 5, 12, 30])
 @pytest.mark.parametrize("off", [-0.02, 0.0, 0.02])
 def test_receives_bytes_without_gaps_at_both_ends_of_the_tolerance(divisor, off):
-    values = [0x00, 0xFF, 0x55, 0xAA, 0x7E, *random.Random(divisor).randbytes(12)]
+    values = [0x00, 0xFF, 0x55, 0xAA, 0x7E, *random.Random(divisor).randbytes(8)]
     line = levels(values, divisor * (1 + off))
     if divisor < 12 and off:  # the sample point itself is coarse here: gaps let it recover
         line = levels(values, divisor * (1 + off), gap=2)
@@ -173,8 +174,10 @@ def test_baud_divisor():
         baud_divisor(12_000_000, 0)
 
 
+@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_bad_parameters():
     with pytest.raises(ValueError, match=r"divisor must be in 4\.\.65535, not 3"):
         Uart(divisor=3)
     with pytest.raises(TypeError, match="float"):
         Uart(divisor=8.0)
+    gc.collect()  # what was refused goes here, where its warning is ignored

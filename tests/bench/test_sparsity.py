@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Every pruned weight is a byte and a cycle back; sparse is shown to lose where it does."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from gossamer.bench import sparsity
+from gossamer.bench.sparsity import ACTIVATION_DENSITIES, WEIGHT_DENSITIES, Point
+from gossamer.host.cli import app
+from typer.testing import CliRunner
+
+KEYS = {
+    "structure", "weight_density", "activation_density", "active_nonzeros", "pes", "cycles",
+    "dense_cycles", "bytes", "dense_bytes",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def document() -> dict:
+    result = CliRunner().invoke(app, ["bench", "sparsity", "--json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def points(document: dict) -> dict[tuple[float, float], Point]:
+    rows = [Point(**row) for row in document["points"]]
+    return {(row.weight_density, row.activation_density): row for row in rows}
+
+
+pytestmark = [pytest.mark.cocotb, pytest.mark.xdist_group("default-engine")]
+
+
+def test_keys_and_points(document: dict) -> None:
+    assert set(document) == {"points", "break_even"}
+    assert all(set(row) == KEYS for row in document["points"])
+    places = {(row["weight_density"], row["activation_density"]) for row in document["points"]}
+    assert places == {(w, a) for w in WEIGHT_DENSITIES for a in ACTIVATION_DENSITIES}
+
+
+def test_bytes_fall_with_the_density_of_weights(points: dict) -> None:
+    for higher, lower in pairwise(WEIGHT_DENSITIES):
+        assert points[lower, 1.0].bytes < points[higher, 1.0].bytes
+
+
+def test_cycles_fall_at_every_step(points: dict) -> None:
+    for activation in ACTIVATION_DENSITIES:
+        for higher, lower in pairwise(WEIGHT_DENSITIES):
+            assert points[lower, activation].cycles < points[higher, activation].cycles
+    for weight in WEIGHT_DENSITIES:
+        for higher, lower in pairwise(ACTIVATION_DENSITIES):
+            assert points[weight, lower].cycles < points[weight, higher].cycles
+
+
+def test_cycles_are_near_the_work(points: dict) -> None:
+    for point in points.values():
+        if point.active_nonzeros >= 2000:
+            work = point.active_nonzeros / point.pes
+            broadcasts = round(point.activation_density * sparsity.SIZE)
+            assert point.cycles <= 1.10 * max(work, broadcasts) + 60, point
+
+
+def test_dense_is_the_same_layer_on_the_same_engine(points: dict) -> None:
+    for point in points.values():
+        full = points[1.0, point.activation_density]
+        assert point.dense_bytes == full.dense_bytes >= sparsity.SIZE**2
+        assert abs(point.dense_cycles - full.cycles) <= 0.02 * full.cycles
+        assert point.pes == 16
+
+
+def test_break_even_lies_where_the_points_say(document: dict, points: dict) -> None:
+    even = document["break_even"]
+    assert 0.7 < even["bytes"] < 1.0
+    assert even["cycles"] == 1.0
+    assert points[1.0, 1.0].bytes > points[1.0, 1.0].dense_bytes
+    assert points[0.7, 1.0].bytes < points[0.7, 1.0].dense_bytes
+
+
+def point(density: float, size: int) -> Point:
+    return Point("unstructured", density, 1.0, 0, 1, size, 10, size, 10)
+
+
+def test_break_even_is_interpolated() -> None:
+    assert sparsity.break_even([point(1.0, 20), point(0.5, 10)])["bytes"] == pytest.approx(0.5)
+    assert sparsity.break_even([point(1.0, 14), point(0.5, 6)])["bytes"] == pytest.approx(0.75)
+    assert sparsity.break_even([point(1.0, 9), point(0.5, 6)])["cycles"] == 1.0
+    assert sparsity.break_even([point(1.0, 20), point(0.5, 11)])["bytes"] is None

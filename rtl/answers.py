@@ -38,8 +38,6 @@ class AnswerSender(wiring.Component):
         STATUS has told them.
     counts, result_count, result_address, result_data : In, In, Out, In
         For RUN; `result_data` follows `result_address` by a cycle.
-    counts_sent : Out(1)
-        Pulse: the counters are no longer needed.
     o : Out(stream of 8)
     """
 
@@ -55,7 +53,6 @@ class AnswerSender(wiring.Component):
     result_count: Signal
     result_address: Signal
     result_data: Signal
-    counts_sent: Signal
     o: stream.Interface
 
     def __init__(self, identity: Identity) -> None:
@@ -75,7 +72,6 @@ class AnswerSender(wiring.Component):
                 "result_count": In(16),
                 "result_address": Out(range(config.output_depth)),
                 "result_data": In(config.activation_bits),
-                "counts_sent": Out(1),
                 "o": Out(stream.Signature(8)),
             }
         )
@@ -131,7 +127,6 @@ class AnswerSender(wiring.Component):
             self.result_address.eq(offset - _COUNTERS + (offering & self.o.ready)),  # one ahead
             self.o.valid.eq(offering),
             self.sent.eq(offering & self.o.ready & (index == last)),
-            self.counts_sent.eq((self.type == Command.RUN) & (offset == _COUNTERS)),
         ]
         with m.If(offering):
             with m.If(self.o.ready):

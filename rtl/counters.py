@@ -30,16 +30,17 @@ class Counters(wiring.Component):
 
     Members
     -------
-    clear, running : In(1)
-        Start of a run; a run is going on.
+    clear, running, save : In(1)
+        Start of a run; a run is going on; keep its counts (the next run may begin then).
     activities, blocked, broadcasting : In
         From the sparse array.
     counts : Out(ArrayLayout(32, 8))
-        In the order of `formats.COUNTER_NAMES`.
+        What was saved, in the order of `formats.COUNTER_NAMES`.
     """
 
     clear: Signal
     running: Signal
+    save: Signal
     activities: data.View
     blocked: Signal
     broadcasting: Signal
@@ -51,6 +52,7 @@ class Counters(wiring.Component):
             {
                 "clear": In(1),
                 "running": In(1),
+                "save": In(1),
                 "activities": In(data.ArrayLayout(Activity, config.n_pes)),
                 "blocked": In(1),
                 "broadcasting": In(1),
@@ -66,10 +68,13 @@ class Counters(wiring.Component):
             increments |= self._classes(m)
         for index, name in enumerate(COUNTER_NAMES):
             if name in increments:
+                count = Signal(32, name=f"count_{name}")
                 with m.If(self.clear):
-                    m.d.sync += self.counts[index].eq(0)
+                    m.d.sync += count.eq(0)
                 with m.Elif(self.running):
-                    m.d.sync += self.counts[index].eq(self.counts[index] + increments[name])
+                    m.d.sync += count.eq(count + increments[name])
+                with m.If(self.save):
+                    m.d.sync += self.counts[index].eq(count)
         return m
 
     def _classes(self, m: Module) -> dict[str, Signal]:

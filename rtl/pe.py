@@ -71,6 +71,8 @@ class PE(wiring.Component):
         Loader's bus, and whether it is for this PE.
     activity : Out(Activity)
         Use of the multiplier slot, two cycles after the fetch.
+    drained_parity : Out(1)
+        Flips when a layer is drained into the output list.
     cleared : Out(1)
         Whether the sums are cleared since reset.
     """
@@ -83,6 +85,7 @@ class PE(wiring.Component):
     write: WriteBus
     selected: Signal
     activity: Signal
+    drained_parity: Signal
     cleared: Signal
 
     def __init__(self, config: EngineConfig) -> None:
@@ -95,6 +98,7 @@ class PE(wiring.Component):
                 "write": In(WriteSignature(config)),
                 "selected": In(1),
                 "activity": Out(Activity),
+                "drained_parity": Out(1),
                 "cleared": Out(1),
             }
         )
@@ -157,9 +161,8 @@ class PE(wiring.Component):
         row = _delay(m, delayed.row, Accumulator.LATENCY)
         drained_bias = _delay(m, bias, Codebook.LATENCY + Accumulator.LATENCY - 1)
         # The drain is done with a layer when its last row is listed.
-        drain_parity = Signal()
         with m.If(_delay(m, drain.valid & drain.last, Drain.LATENCY - 1)):
-            m.d.sync += drain_parity.eq(~drain_parity)
+            m.d.sync += self.drained_parity.eq(~self.drained_parity)
 
         m.d.comb += [
             queue.i.p.eq(self.i.p),
@@ -186,7 +189,7 @@ class PE(wiring.Component):
             Cat(drain.bias, drain.shift).eq(drained_bias),
             drain.row.eq(row),
             drain.last.eq(last),
-            drain.layer.eq(select_layer(self.layers, drain_parity)),
+            drain.layer.eq(select_layer(self.layers, self.drained_parity)),
         ]
         return m
 

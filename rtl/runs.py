@@ -11,9 +11,11 @@ __all__ = ["RunQueue"]
 class RunQueue(wiring.Component):
     """Start runs in the order of their requests and keep what their answers need.
 
-    A run starts as soon as the engine is idle and the counters of the run before have been sent.
+    A run starts as soon as the engine is idle. What its answer says beside the results (counters,
+    seq) is saved when it is computed, or, while the answer before is being sent, right after that;
+    until then the next run waits.
 
-    **Latency**: a request starts the engine in the next cycle if nothing is in its way.
+    **Latency**: a request starts an idle engine in the next cycle.
 
     Members
     -------
@@ -22,17 +24,19 @@ class RunQueue(wiring.Component):
     pending, pending_slot : Out
         A run waits, and the input slot it will read.
     current_slot : Out
-        Input slot of the run that is going on.
+        Input slot of the run that is computed.
     known : Out(1)
-        `request_seq` is that of the waiting or going run: the request is a repetition.
-    start, running, done : Out, In, In
+        `request_seq` is that of a run whose answer is still to come: the request is a repetition.
+    start, idle, computing, running, computed, collected : Out, In...
         The sequencer.
     occupied : Out(1)
         A run waits or goes on.
+    save : Out(1)
+        Pulse: save the counters.
     result_waiting, result_seq : Out
         Results are to be sent, in answer to which request.
-    counts_sent, result_sent : In(1)
-        Pulses: counters, all of the results have been sent.
+    result_sent : In(1)
+        Pulse: they are.
     """
 
     request: Signal
@@ -43,12 +47,15 @@ class RunQueue(wiring.Component):
     current_slot: Signal
     known: Signal
     start: Signal
+    idle: Signal
+    computing: Signal
     running: Signal
-    done: Signal
+    computed: Signal
+    collected: Signal
     occupied: Signal
     result_waiting: Signal
     result_seq: Signal
-    counts_sent: Signal
+    save: Signal
     result_sent: Signal
 
     def __init__(self) -> None:
@@ -62,12 +69,15 @@ class RunQueue(wiring.Component):
                 "current_slot": Out(1),
                 "known": Out(1),
                 "start": Out(1),
+                "idle": In(1),
+                "computing": In(1),
                 "running": In(1),
-                "done": In(1),
+                "computed": In(1),
+                "collected": In(1),
                 "occupied": Out(1),
                 "result_waiting": Out(1),
                 "result_seq": Out(8),
-                "counts_sent": In(1),
+                "save": Out(1),
                 "result_sent": In(1),
             }
         )
@@ -76,14 +86,16 @@ class RunQueue(wiring.Component):
         """A register for each place a run can be in."""
         m = Module()
         pending_seq, current_seq = Signal(8), Signal(8)
-        counts_waiting = Signal()
+        unsaved, saved = Signal(), Signal()
         m.d.comb += [
             self.known.eq(
                 (self.pending & (pending_seq == self.request_seq))
-                | (self.running & (current_seq == self.request_seq))
+                | ((self.computing | unsaved) & (current_seq == self.request_seq))
+                | (saved & (self.result_seq == self.request_seq))
             ),
-            self.start.eq(self.pending & ~self.running & ~counts_waiting),
+            self.start.eq(self.pending & self.idle & ~unsaved),
             self.occupied.eq(self.pending | self.running),
+            self.save.eq(unsaved & ~saved),
         ]
         with m.If(self.start):
             m.d.sync += [
@@ -97,14 +109,12 @@ class RunQueue(wiring.Component):
                 self.pending_slot.eq(self.request_slot),
                 pending_seq.eq(self.request_seq),
             ]
-        with m.If(self.counts_sent):
-            m.d.sync += counts_waiting.eq(0)
+        with m.If(self.computed):
+            m.d.sync += unsaved.eq(1)
+        with m.If(self.save):
+            m.d.sync += [unsaved.eq(0), saved.eq(1), self.result_seq.eq(current_seq)]
+        with m.If(self.collected):
+            m.d.sync += self.result_waiting.eq(1)
         with m.If(self.result_sent):
-            m.d.sync += self.result_waiting.eq(0)
-        with m.If(self.done):
-            m.d.sync += [
-                counts_waiting.eq(1),
-                self.result_waiting.eq(1),
-                self.result_seq.eq(current_seq),
-            ]
+            m.d.sync += [self.result_waiting.eq(0), saved.eq(0)]
         return m

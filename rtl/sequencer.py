@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Sequencer: program records make the units work through a network, layer by layer."""
 
-from amaranth import Cat, Module, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -29,8 +29,12 @@ class Sequencer(wiring.Component):
     A record goes to one of two parameter sets, by the layer's parity. Overwriting layer l-1's set
     for layer l+1 is safe: l+1 is read after l's last input, which came after l-1's last output.
 
-    **Latency**: a record takes `RECORD_CYCLES`; for every layer but the first they pass while the
-    layer before still works.
+    A run is computed when every PE has drained its last layer. The next one can start then, while
+    the results still leave the PEs' lists; only its END waits until they have.
+
+    **Latency**: the input is scanned in the cycle after `start`. Reading a record takes
+    `RECORD_CYCLES`, which pass while the layer before still works; the first layer's record is read
+    ahead.
 
     Parameters
     ----------
@@ -39,14 +43,18 @@ class Sequencer(wiring.Component):
     Members
     -------
     start, slot : In
-        Run the program on an input slot; only while not `running`.
-    running : Out(1)
+        Run the program on an input slot; only while `idle`.
+    idle : Out(1)
+    computing, computed : Out(1)
+        A run is computed; pulse: it is done, all sums are drained.
+    running, collected : Out(1)
+        A run is computed or its results collected; pulse: the results are complete.
     holds_input : Out(1)
         The input slot is still needed.
-    done : Out(1)
-        Pulse: the results are complete.
+    drained : In(1)
+        All PEs have drained the layer before the current one.
     result_slots : Out(16)
-        Number of results of the run that is done.
+        Number of results of the run that is collected.
     layers, parity : Out
         Parameter sets for the units, and which is the current layer's.
     scan, scan_slot, last_input, i_store : Out, Out, Out, In(stream)
@@ -63,9 +71,13 @@ class Sequencer(wiring.Component):
 
     start: Signal
     slot: Signal
+    idle: Signal
+    computing: Signal
     running: Signal
     holds_input: Signal
-    done: Signal
+    drained: Signal
+    computed: Signal
+    collected: Signal
     result_slots: Signal
     layers: data.View
     parity: Signal
@@ -85,9 +97,13 @@ class Sequencer(wiring.Component):
             {
                 "start": In(1),
                 "slot": In(1),
+                "idle": Out(1),
+                "computing": Out(1),
                 "running": Out(1),
                 "holds_input": Out(1),
-                "done": Out(1),
+                "drained": In(1),
+                "computed": Out(1),
+                "collected": Out(1),
                 "result_slots": Out(16),
                 "layers": Out(data.ArrayLayout(layer_layout(config), 2)),
                 "parity": Out(1),
@@ -116,6 +132,7 @@ class Sequencer(wiring.Component):
             write_port.en.eq(self.write.en & (self.write.kind == Section.PROGRAM)),
         ]
 
+        collecting = Signal()
         layer = Signal(range(max(config.max_layers, 2)))
         word, word_q1 = Signal(range(RECORD_STRIDE)), Signal(range(RECORD_STRIDE))
         word_valid_q1 = Signal()
@@ -133,24 +150,44 @@ class Sequencer(wiring.Component):
             merged.last.eq(self.i_merge.p.last),
             self.o_results.p.eq(merged),
             self.last_input.eq(current.last_input),
-            self.running.eq(1),
+            self.running.eq(self.computing | collecting),
         ]
+        # Results are collected while the next run's first layer is already fed.
+        with m.If(collecting):
+            m.d.comb += [
+                self.o_results.valid.eq(self.i_merge.valid),
+                self.i_merge.ready.eq(self.o_results.ready),
+                self.collected.eq(self.i_merge.valid & self.o_results.ready & merged.last),
+            ]
+        with m.If(self.collected):
+            m.d.sync += collecting.eq(0)
+        m.d.sync += self.scan.eq(0)
+        fed = self.o_array.valid & self.o_array.ready & self.o_array.p.last
         with m.FSM():
-            with m.State("IDLE"):
-                m.d.comb += self.running.eq(0)
-                with m.If(self.start):
-                    m.d.sync += [self.scan_slot.eq(self.slot), self.holds_input.eq(1)]
-                    m.d.sync += [layer.eq(0), word.eq(0)]
-                    m.next = "RECORD"
             with m.State("RECORD"):
                 m.d.sync += [word.eq(word + 1), word_valid_q1.eq(1)]
                 with m.If(word == self.RECORD_CYCLES - 2):
                     m.next = "RECORD_END"
             with m.State("RECORD_END"):
-                m.d.sync += self.scan.eq(self.holds_input)
                 m.next = "FEED"
+                with m.If(layer == 0):
+                    m.next = "DRAIN"
+            with m.State("DRAIN"):
+                with m.If(self.drained):
+                    m.d.comb += self.computed.eq(self.computing)
+                    m.d.sync += self.computing.eq(0)
+                    m.next = "IDLE"
+            with m.State("IDLE"):
+                m.d.comb += self.idle.eq(1)
+                with m.If(self.start):
+                    m.d.sync += [
+                        self.computing.eq(1),
+                        self.holds_input.eq(1),
+                        self.scan.eq(1),
+                        self.scan_slot.eq(self.slot),
+                    ]
+                    m.next = "FEED"
             with m.State("FEED"):
-                m.d.sync += self.scan.eq(0)
                 with m.If(current.from_merge):
                     m.d.comb += [
                         self.o_array.p.eq(merged),
@@ -158,31 +195,24 @@ class Sequencer(wiring.Component):
                         self.i_merge.ready.eq(self.o_array.ready),
                     ]
                 with m.Else():
+                    # The lists must be empty before END makes the PEs fill them again.
+                    hold = self.i_store.p.last & collecting
                     m.d.comb += [
                         self.o_array.p.eq(self.i_store.p),
-                        self.o_array.valid.eq(self.i_store.valid),
-                        self.i_store.ready.eq(self.o_array.ready),
+                        self.o_array.valid.eq(self.i_store.valid & ~hold),
+                        self.i_store.ready.eq(self.o_array.ready & ~hold),
                     ]
-                with m.If(self.o_array.valid & self.o_array.ready & self.o_array.p.last):
+                with m.If(fed):
                     m.d.sync += [
                         self.parity.eq(~self.parity),
                         self.holds_input.eq(0),
-                        layer.eq(layer + 1),
+                        layer.eq(Mux(current.last, 0, layer + 1)),
                         word.eq(0),
                     ]
+                    m.next = "RECORD"
                     with m.If(current.last):
+                        m.d.sync += collecting.eq(1)
                         m.d.sync += self.result_slots.eq((current.last_row + 1) * config.n_pes)
-                        m.next = "COLLECT"
-                    with m.Else():
-                        m.next = "RECORD"
-            with m.State("COLLECT"):
-                m.d.comb += [
-                    self.o_results.valid.eq(self.i_merge.valid),
-                    self.i_merge.ready.eq(self.o_results.ready),
-                ]
-                with m.If(self.i_merge.valid & self.i_merge.ready & self.i_merge.p.last):
-                    m.d.comb += self.done.eq(1)
-                    m.next = "IDLE"
         return m
 
     def _store_word(self, m: Module, layer: data.View, index: Signal, word: Value) -> None:

@@ -56,6 +56,8 @@ class SparseArray(wiring.Component):
         An activation is on its way to the queues.
     cleared : Out(1)
         All sums are cleared since reset.
+    drained : Out(1)
+        All PEs have drained the layer before that of `i`.
     """
 
     i: stream.Interface
@@ -67,6 +69,7 @@ class SparseArray(wiring.Component):
     blocked: Signal
     broadcasting: Signal
     cleared: Signal
+    drained: Signal
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
@@ -81,6 +84,7 @@ class SparseArray(wiring.Component):
                 "blocked": Out(1),
                 "broadcasting": Out(1),
                 "cleared": Out(1),
+                "drained": Out(1),
             }
         )
 
@@ -144,5 +148,8 @@ class SparseArray(wiring.Component):
             ]
             connect(m, pe.write, flipped(self.write))
             connect(m, pe.o, getattr(merge, f"i{k}"))
-        m.d.comb += self.cleared.eq(Cat(*(pe.cleared for pe in pes)).all())
+        m.d.comb += [
+            self.cleared.eq(Cat(*(pe.cleared for pe in pes)).all()),
+            self.drained.eq(Cat(*(pe.drained_parity == self.parity for pe in pes)).all()),
+        ]
         return m

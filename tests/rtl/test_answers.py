@@ -145,28 +145,3 @@ def test_flags_are_kept_until_told():
     simulate(dut, bench)
     assert flags[:10] == [0, 0, 1, 0, 2, 0, 4, 0, 7, 0]
     assert flags[10:] == [(5, 0)] * 12
-
-
-def test_counters_are_released_by_results_only():
-    """`counts_sent` comes with the last counter byte sent, never with a RUN that was refused."""
-    dut = Answering()
-    pulses = []
-
-    async def count(ctx):
-        while True:
-            _, _, sent = await ctx.tick().sample(dut.sender.counts_sent)
-            pulses[-1] += sent
-
-    async def bench(ctx):
-        for code in (Status.BUSY, Status.BAD_STATE, Status.BAD_LENGTH, Status.UNKNOWN):
-            pulses.append(0)
-            await answer(ctx, dut, 5, type=Command.RUN, status=code)
-        for name, value in {"status": Status.OK, "result_count": 2, "send": 1}.items():
-            ctx.set(getattr(dut.sender, name), value)
-        for size in (5 + 31, 1, 1):
-            pulses.append(0)
-            await receive(ctx, dut.o, size)
-
-    simulate(dut, bench, background=[count])
-    assert pulses[:6] == [0] * 6
-    assert pulses[6] > 0

@@ -220,7 +220,7 @@ def test_two_runs_queued(moments):
     The third RUN arrives at many moments, also while the first run ends: the counters of the runs
     stay their own.
     """
-    image, q, want = example(ONE, (16, 16))
+    image, q, want = example(ONE, (32, 16), weight_density=0.9)
     alone = []
 
     async def conversation(host):
@@ -258,7 +258,7 @@ def test_two_runs_queued(moments):
 
 def test_states_and_refusals():
     """Every status of the protocol, in every state that can give it."""
-    image, q, want = example(ONE, (16, 16))
+    image, q, want = example(ONE, (32, 16), weight_density=0.9)
     whole = image.data
 
     async def conversation(host):
@@ -294,14 +294,14 @@ def test_states_and_refusals():
 
         await refused(Status.OK, input_of(0, q[0]), input_of(1, q[1]))
         seqs = await host.post(
-            run_of(0), run_of(1), input_of(1, q[0]), load_of(0, b""), commit_of(whole),
-            (Command.STATUS, b""), (9, b""),
+            run_of(0), run_of(1), (Command.STATUS, b""), input_of(1, q[0]), load_of(0, b""),
+            commit_of(whole), (9, b""),
         )  # fmt: skip
         answers = {seq: payload for _, seq, payload in [await host.receive() for _ in seqs]}
         for k in range(2):
             assert outputs(image, answers[seqs[k]])[0] == want[k].tolist()
-        assert [answers[seq] for seq in seqs[2:5]] == [bytes([Status.BUSY])] * 3
-        assert answers[seqs[5]][:2] == bytes([Status.OK, State.RUNNING])
+        assert answers[seqs[2]][:2] == bytes([Status.OK, State.RUNNING])
+        assert [answers[seq] for seq in seqs[3:6]] == [bytes([Status.BUSY])] * 3
         assert answers[seqs[6]] == bytes([Status.UNKNOWN])
         assert await host.status() == (State.READY, 0, len(whole))
 
@@ -316,7 +316,7 @@ def test_states_and_refusals():
 
 def test_input_slot_is_busy_only_while_read():
     """The slot of the going run is free again when its first layer has been fed."""
-    image, q, want = example(ONE, (4, 16, 5), weight_density=0.9)
+    image, q, want = example(ONE, (32, 16, 5), weight_density=0.9)
 
     async def conversation(host):
         await host.load(image)
@@ -324,7 +324,7 @@ def test_input_slot_is_busy_only_while_read():
         (run,) = await host.post(run_of(0))
         (early,) = await host.post(input_of(0, q[1]))
         assert await host.receive() == (Command.INPUT | 0x80, early, bytes([Status.BUSY]))
-        await idle(host.ctx, 60)
+        await idle(host.ctx, 250)
         (late,) = await host.post(input_of(0, q[1]))
         assert await host.receive() == (Command.INPUT | 0x80, late, OK)
         kind, seq, payload = await host.receive()
@@ -338,7 +338,7 @@ def test_input_slot_is_busy_only_while_read():
 
 def test_repeated_requests():
     """A RUN with the seq of a waiting or going run gets no answer of its own."""
-    image, q, want = example(ONE, (16, 16))
+    image, q, want = example(ONE, (32, 16), weight_density=0.9)
 
     async def conversation(host):
         await host.load(image)

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 # SPDX-License-Identifier: BSD-2-Clause
 """Queues of streams."""
 

@@ -23,7 +23,7 @@ from .common import Board, bitstream_id, find_board
 from .resources import UP5K, check_fit
 from .timing import Timing, read_timing, read_utilisation
 
-__all__ = ["SEEDS", "BuildReport", "build"]
+__all__ = ["SEEDS", "BuildReport", "build", "free_collisions"]
 
 SEEDS = (1, 2, 3, 4, 5, 6)
 """Seeds of the placement, tried in this order."""
@@ -158,16 +158,21 @@ def _write_sources(board: Board, identity: Identity, folder: Path) -> None:
     for name, content in plan.files.items():
         text = content if isinstance(content, str) else content.decode()
         if name == "top.il":
-            text = _READ_PORT.sub(_free_collision, text)
+            text = free_collisions(text)
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _free_collision(match: re.Match[str]) -> str:
-    """Read port of a block RAM whose data does not matter while the same word is written.
+def free_collisions(rtlil: str) -> str:
+    """RTLIL whose block RAMs may give anything for a word that is written in the same cycle.
 
-    The engine never uses such data (tests/sim/test_collisions.py runs it with garbage there), and
-    an iCE40 would need two flip-flops and two LUTs a bit to give the old word.
+    The engine never uses such data (tests/sim/test_collisions.py runs it with random bits there).
+    Otherwise yosys would add two flip-flops and two LUTs to each bit of an iCE40's memories, which
+    give no old word by themselves.
     """
+    return _READ_PORT.sub(_free_collision, rtlil)
+
+
+def _free_collision(match: re.Match[str]) -> str:
     text = match[0]
     if "\\CLK_ENABLE 1\n" not in text or "\\TRANSPARENCY_MASK 1'0\n" not in text:
         return text

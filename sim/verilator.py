@@ -41,7 +41,9 @@ _BYTES = [
 ]  # fmt: skip
 _PINS = ["input rx", "output tx"]
 _FLAGS = ["-std=gnu++17", "-fPIC", "-fvisibility=hidden", "-DVL_TIME_CONTEXT", "-DNDEBUG", "-w"]
-_ARRAY = re.compile(r"^ *VlUnpacked<\w+(?:<\d+>)?/\*(\d+):0\*/, (\d+)> (\w+);", re.MULTILINE)
+_ARRAY = re.compile(
+    r"^ *VlUnpacked<\w+(?:<\d+>)?/\*(\d+):0\*/, (\d+)> (simulation__DOT__\w+);", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)

@@ -268,8 +268,19 @@ def build_board(board: str, as_json: bool) -> None:
     report = build(board, progress=note)
     if as_json:
         print_json(asdict(report))
-    else:
-        print_table(["", "value"], list(asdict(report).items()), title=f"Bitstream for {board}")
+        return
+    rows = [
+        [name, used, available, f"{used / available:.1%}"]
+        for name, available in report.available.items()
+        for used in [getattr(report, name)]
+    ]
+    print_table(["resource", "used", "available", "share"], rows, title=f"Bitstream for {board}")
+    print_lines(
+        "",
+        f"timing met: {report.fmax_mhz:g} MHz reached, {report.clock_mhz:g} MHz needed "
+        f"(seed {report.seed})",
+        f"{report.bitstream}, id {report.bitstream_id}",
+    )
 
 
 def bench_sparsity(as_json: bool) -> None:

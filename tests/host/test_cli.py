@@ -333,6 +333,34 @@ def test_missing_extra_is_one_line(folder: Path) -> None:
     assert "amaranth, which is not installed; pip install 'gossamer[" in done.stderr
 
 
+def test_build_reports_what_was_built(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gossamer.boards import build
+
+    report = build.BuildReport(
+        board="icebreaker", clock_mhz=24.0, fmax_mhz=25.5, timing_met=True, lut=4000, dsp=2,
+        ram=24, spram=2, available={"lut": 5280, "dsp": 8, "ram": 30, "spram": 4},
+        bitstream="build/icebreaker/icebreaker.bin", bitstream_id="00ff", seed=3,
+        tools={"yosys": "0.70"}, config={"n_pes": 2},
+    )  # fmt: skip
+    monkeypatch.setattr(build, "build", lambda board, progress: report)
+    status, out, _ = invoke("build", "--board", "icebreaker", "--json")
+    keys = {
+        "board", "clock_mhz", "fmax_mhz", "timing_met", "lut", "dsp", "ram", "bitstream",
+        "bitstream_id", "seed", "tools",
+    }  # fmt: skip
+    assert status == 0
+    assert keys <= set(json.loads(out))
+    out = invoke("build", "--board", "icebreaker")[1]
+    assert "75.8%" in out
+    assert "25.5 MHz reached, 24 MHz needed (seed 3)" in out
+
+
+def test_unknown_board(folder: Path) -> None:
+    assert "'nosuch' is unknown; expected one of icebreaker" in refused(
+        "build", "--board", "nosuch"
+    )
+
+
 @pytest.mark.cocotb
 @pytest.mark.xdist_group("default-engine")
 def test_run_and_verify_on_simulated_rtl(folder: Path) -> None:

@@ -257,7 +257,7 @@ class Session:
         except CapacityError:
             return None
         results, _ = device.infer(q)
-        return results[:, image.output_slots]
+        return results.take(image.output_slots, axis=1)
 
     def _quantize(self, model: CompressedModel | QuantizedNetwork) -> QuantizedNetwork:
         if isinstance(model, QuantizedNetwork):
@@ -279,7 +279,7 @@ class Session:
             return outputs
         self._device.load(self._image)
         results, self.last_stats = self._device.infer(q)
-        return results[:, self._image.output_slots]
+        return results.take(self._image.output_slots, axis=1)
 
     def _sample(self, x: npt.ArrayLike) -> Ints:
         q = self.quantize(x)

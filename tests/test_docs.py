@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What README and docs say works: links, commands, Python and the committed example network."""
+
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gossamer.host.cli import app
+from gossamer.host.importers import load_network
+from typer.testing import CliRunner
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)", page.read_text())
+    missing = [name for name in targets if "://" not in name and not (page.parent / name).exists()]
+    assert missing == []
+
+
+def run_readme(folder: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run the README's blocks in order in `folder`, on a device of choice."""
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    names: dict = {}
+    ran = 0
+    for language, text in BLOCK.findall(README):
+        if language == "toml":
+            (folder / "recipe.toml").write_text(text)
+        elif language == "python":
+            exec(compile(text, "README.md", "exec"), names)
+        elif language == "console":
+            for line in text.splitlines():
+                program, *arguments = shlex.split(line)
+                assert program == "gossamer"
+                result = CliRunner().invoke(app, [device if a == "sim" else a for a in arguments])
+                assert result.exit_code == 0, f"{line}: {result.output}"
+                ran += 1
+    assert ran >= 4
+    assert names["outputs"].shape == (1797, 10)
+    assert np.array_equal(np.load(folder / "out.npy"), names["outputs"])
+    assert capsys.readouterr().out.startswith("0.9")
+
+
+def test_readme_on_golden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_readme(tmp_path, "golden", capsys)
+
+
+@pytest.mark.cocotb
+@pytest.mark.xdist_group("default-engine")
+def test_readme_on_simulated_rtl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_readme(tmp_path, "sim", capsys)
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    import train_digits
+
+    yield train_digits
+    del sys.modules["train_digits"]
+
+
+def test_committed_digits_are_as_good_as_said(training) -> None:
+    _, x, _, y = training.load_split()
+    assert len(x) >= 360
+    assert min(np.bincount(y)) >= 34  # stratified
+    right = {}
+    for name in ("digits", "digits_pruned"):
+        outputs = load_network(ROOT / "examples" / f"{name}.npz").run(x)
+        right[name] = 100 * float((outputs.argmax(axis=1) == y).mean())
+    assert right["digits"] >= 96
+    assert right["digits_pruned"] >= right["digits"] - 1.0
+
+
+@pytest.mark.slow
+def test_training_makes_such_networks_again(training) -> None:
+    _, x, _, y = training.load_split()
+    dense, pruned = training.train()
+    assert training.accuracy(dense, x, y) >= 96
+    assert training.accuracy(pruned, x, y) >= training.accuracy(dense, x, y) - 1.0
+    for layer, density in enumerate(training.DENSITY, 1):
+        weight = pruned[f"fc{layer}.weight"]
+        assert np.count_nonzero(weight) == round(density * weight.size)
+
+
+@pytest.mark.cocotb
+@pytest.mark.xdist_group("default-engine")
+def test_demo(training, capsys: pytest.CaptureFixture[str]) -> None:
+    import demo
+
+    assert demo.main() == 0
+    out = capsys.readouterr().out
+    assert "bit-exact:                all 3,600 outputs" in out
+    figures = re.search(r"compressed, 8-bit: +([\d.]+) % right, [\d,]+ bytes: ([\d.]+)x", out)
+    dense = re.search(r"dense, float32: +([\d.]+) % right", out)
+    assert figures is not None
+    assert dense is not None
+    assert float(figures[1]) >= float(dense[1]) - 1.0
+    assert float(figures[2]) >= 8
+    assert "slot efficiency" in out
+    assert re.search(r"cycles, [\d.]+ ms at 50 MHz", out)
+    assert all(line in README for line in out.splitlines()[:5])

@@ -44,6 +44,15 @@ def simulate(dut, *benches: Callable, background: Sequence[Callable] = ()) -> No
     simulator.run()
 
 
+async def wait(ctx, signal, limit=500):
+    """Let cycles pass until `signal` is 1 and return their number."""
+    for cycles in range(limit):
+        if ctx.get(signal):
+            return cycles
+        await ctx.tick()
+    raise AssertionError(f"{signal!r} was not 1 within {limit} cycles")
+
+
 def pauses(seed: int, share: float):
     """Random pauses, or none at all."""
     return random_pauses(seed, share) if share else None

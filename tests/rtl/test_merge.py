@@ -8,7 +8,7 @@ from amaranth import Cat, ResetInserter, Signal
 from gossamer.rtl.config import EngineConfig, ceil_log2
 from gossamer.rtl.merge import MergeNode, MergeTree
 from gossamer.sim.streams import idle, receive, send, watch
-from rtl_models import PAUSES, pauses, simulate
+from rtl_models import PAUSES, pauses, simulate, wait
 
 
 def config(n_pes):
@@ -175,7 +175,8 @@ def test_full_rate_of_an_uneven_tree(n_pes):
 
     async def collect(ctx):
         ctx.set(dut.o.ready, 1)
-        await ctx.tick().until(dut.o.valid)
+        await wait(ctx, dut.o.valid)
+        await ctx.tick()
         for _ in range(6 * n_pes - 1):
             _, _, valid = await ctx.tick().sample(dut.o.valid)
             gaps.append(not valid)

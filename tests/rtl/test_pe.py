@@ -21,6 +21,7 @@ from rtl_models import (
     random_layer,
     random_vector,
     simulate,
+    wait,
     write_words,
 )
 
@@ -246,7 +247,8 @@ def test_latency_and_rate():
 
     async def use(ctx):
         ctx.set(dut.o.ready, 1)
-        await ctx.tick().until(dut.i.valid & dut.i.ready)
+        await wait(ctx, dut.i.valid & dut.i.ready)
+        await ctx.tick()
         for _ in range(70):
             _, _, activity, valid, row = await ctx.tick().sample(
                 dut.activity, dut.o.valid, dut.o.p.row
@@ -353,7 +355,7 @@ def test_reset_in_mid_stream():
                 ctx.set(dut.layers[index], values)
             ctx.set(dut.o.ready, length % 2)
             index = 0
-            await ctx.tick().until(dut.cleared)
+            await wait(ctx, dut.cleared)
             for _ in range(length):
                 ctx.set(dut.i.valid, index < len(stuff))
                 ctx.set(dut.i.payload, stuff[min(index, len(stuff) - 1)])

@@ -21,6 +21,7 @@ from rtl_models import (
     random_layer,
     random_vector,
     simulate,
+    wait,
     write_words,
 )
 
@@ -193,11 +194,11 @@ def observe(config, layer, q, before=None):
         await write_words(ctx, dut.write, grid.words)
         ctx.set(dut.layers[0], layer_values(grid.records[0], config))
         ctx.set(dut.o.ready, 1)
-        await ctx.tick().until(dut.cleared)
+        await wait(ctx, dut.cleared)
         await send(ctx, dut.i, Work(0, layer, q, np.arange(len(q))).activations())
 
     async def watcher(ctx):
-        await ctx.tick().until(dut.cleared)
+        await wait(ctx, dut.cleared)
         while len(seen) < 90:
             _, _, *now = await ctx.tick().sample(
                 dut.i.valid, dut.i.ready, dut.blocked, dut.broadcasting, dut.activities, dut.o.valid
@@ -289,7 +290,7 @@ def test_reset_in_mid_stream():
                 ctx.set(dut.layers[index], values)
             ctx.set(dut.parity, 0)
             ctx.set(dut.o.ready, length % 2)
-            await ctx.tick().until(dut.cleared)
+            await wait(ctx, dut.cleared)
             stuff = [(0, token) for token in works[0].activations()]
             stuff += [(1, token) for token in works[1].activations()[:-1]]
             index = 0

@@ -256,6 +256,36 @@ def test_two_runs_queued(moments):
     talk(ONE, conversation)
 
 
+@pytest.mark.parametrize("density", [0.0, 1.0])
+def test_shortest_runs_queued(density):
+    """One row with its bias in one word: results follow the input as soon as they ever can."""
+    config = replace(SMALL, entry_bits=36)
+    assert config.bias_words == 1
+    network = random_network(np.random.default_rng(1), (4, 1), sum_bits=32, weight_density=density)
+    image = compile_network(network, config)
+    q = random_inputs(np.random.default_rng(2), network, 4)
+    q[2:] = 0
+
+    async def conversation(host):
+        await host.load(image)
+        for first in (0, 2):
+            pair = q[first : first + 2]
+            results = golden.run(network, pair)
+            await host.post(input_of(0, pair[0]), input_of(1, pair[1]))
+            assert [(await host.receive())[2] for _ in range(2)] == [OK, OK]
+            for _ in range(3):
+                seqs = await host.post(run_of(0), run_of(1))
+                for k in range(2):
+                    kind, seq, payload = await host.receive()
+                    assert (kind, seq) == (Command.RUN | 0x80, seqs[k])
+                    got, counters = outputs(image, payload)
+                    assert got == results[k].tolist()
+                    check_counters(counters, config)
+                    assert counters["drain"] == 1
+
+    talk(config, conversation)
+
+
 def test_states_and_refusals():
     """Every status of the protocol, in every state that can give it."""
     image, q, want = example(ONE, (32, 16), weight_density=0.9)

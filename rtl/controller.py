@@ -22,8 +22,8 @@ _ARGUMENT_BYTES = {Command.LOAD: 4, Command.COMMIT: 8, Command.INPUT: 3, Command
 class Controller(wiring.Component):
     """Read one request at a time, check it, carry it out, have it answered.
 
-    **Latency**: five cycles from a request's last byte to `answer`. **Throughput**: one payload
-    byte per cycle.
+    **Latency**: four cycles from a request's last byte to `answer`, two if it has data behind its
+    arguments. **Throughput**: one byte per cycle, but for two cycles between arguments and data.
 
     Parameters
     ----------

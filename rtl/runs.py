@@ -2,6 +2,7 @@
 """Runs: one in the engine, one waiting for it, and the results of the one before."""
 
 from amaranth import Module, Signal
+from amaranth.hdl import Assert
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -115,6 +116,7 @@ class RunQueue(wiring.Component):
             m.d.sync += [unsaved.eq(0), saved.eq(1), self.result_seq.eq(current_seq)]
         with m.If(self.collected):
             m.d.sync += self.result_waiting.eq(1)
+            m.d.sync += Assert(saved | self.save, "results are there before their counters")
         with m.If(self.result_sent):
             m.d.sync += [self.result_waiting.eq(0), saved.eq(0)]
         return m

@@ -28,15 +28,6 @@ def test_engines_of_the_boards_fit(name):
     assert board.clock_hz / board.divisor == pytest.approx(board.baud, rel=0.02)
 
 
-def test_a_network_of_300_and_100_units_fits_the_icebreaker():
-    config = find_board("icebreaker").config
-    assert config.input_depth >= 784
-    assert config.n_pes * config.rows_per_pe >= 300
-    assert config.column_words >= sum(-(-columns // 8) for columns in (784, 300, 100))
-    assert config.codebook_depth >= 3 * 64
-    assert config.max_layers >= 3
-
-
 def test_what_does_not_fit_is_refused_before_the_build():
     config = find_board("icebreaker").config
     with pytest.raises(

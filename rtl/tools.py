@@ -84,7 +84,8 @@ class Tool:
         if progress is not None:
             progress(f"preparing {self.name}, first use, about a minute")
         with locked(stamp.name):
-            if not stamp.exists() and self._call(["--version"], None, "").status == 0:
+            if not stamp.exists():
+                self._call(["--version"], None, "")
                 stamp.touch()
 
 

@@ -83,7 +83,7 @@ class Host(Bench):
 
 
 def talk(config, conversation, share=0.0):
-    """Have a conversation with an engine, both byte streams watched."""
+    """Have a conversation with an engine; with pauses, its byte stream is watched, too."""
     engine = Engine(Identity(config, 1_000_000, b"testtest"))
     ends = []
 
@@ -94,7 +94,7 @@ def talk(config, conversation, share=0.0):
     async def check(ctx):
         await watch(ctx, engine.o)
 
-    simulate(engine, bench, background=[check])
+    simulate(engine, bench, background=[check] if share else [])
     assert ends == [True]
 
 
@@ -150,7 +150,7 @@ def check_counters(counters, config):
 )
 def test_network_equals_golden(config, share):
     """Three layers, both slots in turn, pauses in front of every byte in both directions."""
-    image, q, want = example(config, (11, 9, 7, 5), structure=["unstructured", "dense"] * 2)
+    image, q, want = example(config, (9, 7, 5, 3), structure=["unstructured", "dense"] * 2)
 
     async def conversation(host):
         await host.load(image)
@@ -211,7 +211,7 @@ def test_smallest_engine():
 
 @pytest.mark.parametrize(
     "moments",
-    [range(30, 100, 20), pytest.param(range(0, 180, 4), marks=pytest.mark.slow)],
+    [(40, 90), pytest.param(range(0, 180, 4), marks=pytest.mark.slow)],
     ids=["some", "all"],
 )
 def test_two_runs_queued(moments):
@@ -273,15 +273,14 @@ def test_shortest_runs_queued(density):
             results = golden.run(network, pair)
             await host.post(input_of(0, pair[0]), input_of(1, pair[1]))
             assert [(await host.receive())[2] for _ in range(2)] == [OK, OK]
-            for _ in range(3):
-                seqs = await host.post(run_of(0), run_of(1))
-                for k in range(2):
-                    kind, seq, payload = await host.receive()
-                    assert (kind, seq) == (Command.RUN | 0x80, seqs[k])
-                    got, counters = outputs(image, payload)
-                    assert got == results[k].tolist()
-                    check_counters(counters, config)
-                    assert counters["drain"] == 1
+            seqs = await host.post(run_of(0), run_of(1))
+            for k in range(2):
+                kind, seq, payload = await host.receive()
+                assert (kind, seq) == (Command.RUN | 0x80, seqs[k])
+                got, counters = outputs(image, payload)
+                assert got == results[k].tolist()
+                check_counters(counters, config)
+                assert counters["drain"] == 1
 
     talk(config, conversation)
 
@@ -433,7 +432,7 @@ def test_abort_at_any_moment(config, moments):
 
 def test_abort_twice_and_run_while_clearing():
     """ABORT while sums are cleared, then a RUN at once: it waits for the clearing."""
-    image, q, want = example(ONE, (12, 16, 9))
+    image, q, want = example(ONE, (6, 5, 4))
 
     async def conversation(host):
         await host.load(image)
@@ -490,7 +489,7 @@ def test_program_alone_is_an_image():
     """A new program stops after an earlier layer; weights, and input slots, stay."""
     config = THREE
     rng = np.random.default_rng(5)
-    network = random_network(rng, (9, 10, 7, 3), sum_bits=32, code_bits=3)
+    network = random_network(rng, (7, 6, 5, 3), sum_bits=32, code_bits=3)
     image = compile_network(network, config)
     q = random_inputs(rng, network, 1)
     want = golden.run_layers(network, q)
@@ -509,10 +508,14 @@ def test_program_alone_is_an_image():
     talk(config, conversation)
 
 
-@pytest.mark.parametrize("record", [{"from_merge": 1, "last": 1}, {"last": 0}])
+@pytest.mark.parametrize(
+    "record",
+    [{"from_merge": 1, "last": 1}, pytest.param({"last": 0}, marks=pytest.mark.slow)],
+    ids=["fed by nothing", "no last layer"],
+)
 def test_program_that_never_ends(record):
     """A well-formed image with a senseless program hangs; ABORT frees the engine."""
-    image, q, want = example(ONE, (9, 10))
+    image, q, want = example(ONE, (5, 4))
     words = pack_record(image.layers[0].record | record, ONE)
     senseless = replace(image, data=section(Section.PROGRAM, 0, 0, words, ONE))
 
@@ -556,7 +559,7 @@ def test_damaged_frames_and_link_errors_show_in_status():
 
 def test_inputs_in_pieces():
     """Groups may come in any order and any number of pieces; a slot keeps what is not written."""
-    image, q, want = example(ONE, (15, 9), n=2)
+    image, q, want = example(ONE, (15, 3), n=2)
 
     async def conversation(host):
         await host.load(image)

@@ -128,12 +128,20 @@ def three_layers(rng, config):
 
 
 @pytest.mark.parametrize("share", PAUSES)
-@pytest.mark.parametrize("n_pes", [1, 5])
+@pytest.mark.parametrize("n_pes", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_random_layers(n_pes, share):
     rng = np.random.default_rng(n_pes)
     config = replace(SMALL, n_pes=n_pes, rows_per_pe=8, queue_depth=2 if n_pes == 5 else 4)
     layers = three_layers(rng, config)
     check(config, layers, random_works(rng, layers, 5), share)
+
+
+def test_three_pes():
+    """A number of PEs that is no power of two, short queues, pauses."""
+    rng = np.random.default_rng(3)
+    config = replace(SMALL, n_pes=3, rows_per_pe=8, queue_depth=2)
+    layers = three_layers(rng, config)
+    check(config, layers, random_works(rng, layers, 4), 0.4)
 
 
 def test_wide_counts():

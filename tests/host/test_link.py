@@ -26,7 +26,8 @@ def make_link(faults=None, timeout=0.4):
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_request_is_answered(name):
-    link, device = make_link(ENDINGS[name])
+    # Only what was garbled must be asked for again, however busy the machine is.
+    link, device = make_link(ENDINGS[name], timeout=0.4 if name == "boot garbage" else 60)
     assert link.request(Command.HELLO) == IDENTITY
     assert device.requests == [Command.HELLO] * (2 if name == "boot garbage" else 1)
 
@@ -65,7 +66,7 @@ def test_pipeline_keeps_the_order_and_the_window():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_frames_are_repeated_until_all_is_answered(seed):
-    link, _ = make_link(Faults(damage=0.2, seed=seed), timeout=0.8)
+    link, _ = make_link(Faults(damage=0.2, seed=seed), timeout=2)
     link.window = CONFIG.rx_bytes - 32
     for k in range(20):
         assert link.request(Command.HELLO) == IDENTITY, k

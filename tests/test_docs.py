@@ -26,6 +26,15 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+def test_module_map_is_complete() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    paths = [
+        path for name in ("rtl", "host", "sim", "boards") for path in (ROOT / name).glob("*.py")
+    ]
+    names = {path.stem for path in paths} - {"__init__"}
+    assert {name for name in names if f"`{name}`" not in text} == set()
+
+
 def run_readme(folder: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Run the README's blocks in order in `folder`, on a device of choice."""
     shutil.copytree(ROOT / "examples", folder / "examples")

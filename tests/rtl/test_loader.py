@@ -141,6 +141,8 @@ def word(kind, pe=0, count=1):
         (word(1, pe=255) + bytes(40), 0, 0, 1),
         (word(1, pe=2) + bytes(3), 1, 1, 0),
         (word(3, count=0x01000002) + b"xyzw", 2, 0, 0),
+        (word(3, count=0x01000000) + b"xyzw", 2, 0, 0),
+        (word(3, count=0x00010000) + b"xyzw", 2, 0, 0),
     ],
 )
 def test_whole_and_malformed_images(image, n_writes, complete, error):

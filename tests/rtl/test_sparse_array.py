@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from amaranth import ResetInserter, Signal
 from gossamer.rtl.columns import ColumnRecords
-from gossamer.rtl.pe import Activity
+from gossamer.rtl.drain import Drain
+from gossamer.rtl.pe import PE, Activity
 from gossamer.rtl.sparse_array import SparseArray
 from gossamer.sim.streams import idle, receive, send, watch
 from rtl_models import (
@@ -264,6 +265,48 @@ def test_empty_slices_cost_nothing():
     assert taken == list(range(n))
     use = [now[4][1] for now in seen]
     assert use.count(Activity.BUSY) == 8
+
+
+def test_zeros_cost_no_work():
+    """A zero, also one that closes the vector, reaches no PE; END still follows."""
+    layer = simple_layer(np.full((2, 5), 1))
+    seen = observe(TWO_PES, layer, np.array([0, 3, 0, 0, 0]))
+    for pe in range(2):
+        use = [now[4][pe] for now in seen]
+        assert (use.count(Activity.BUSY), use.count(Activity.DRAIN)) == (1, 2)
+    assert [now[0] and now[1] for now in seen[:6]] == [1] * 5 + [0]
+
+
+def test_drained():
+    """Low from a layer's last activation until every PE has drained it, one of them later."""
+    codes = np.full((6, 1), -1)
+    codes[1::2] = 1  # PE 1 has three entries, PE 0 none
+    layer = simple_layer(codes)
+    grid = place(TWO_PES, [layer])
+    dut = SparseArray(TWO_PES)
+    seen = []
+
+    async def bench(ctx):
+        await write_words(ctx, dut.write, grid.words)
+        ctx.set(dut.layers, [layer_values(grid.records[0], TWO_PES)] * 2)
+        ctx.set(dut.o.ready, 1)
+        await wait(ctx, dut.cleared)
+        for parity in (1, 0, 1):
+            assert ctx.get(dut.drained)
+            await send(ctx, dut.i, [{"slot": 0, "value": 1, "last": 1}])
+            ctx.set(dut.parity, parity)
+            cycles = await wait(ctx, dut.drained)
+            both = [ctx.get(dut.activities[pe]) for pe in range(2)]
+            seen.append((cycles, both))
+            await idle(ctx, 20)
+
+    simulate(dut, bench)
+    assert len(set(map(str, seen))) == 1
+    # The last word is fetched behind columns, queue, three entries and the other bias words; it
+    # comes to the sums a cycle before PE.LATENCY, to the list Drain.LATENCY later.
+    last_word = ColumnRecords.LATENCY + 2 + 3 + 3 * TWO_PES.bias_words - 1
+    listed = last_word + PE.LATENCY - 1 + Drain.LATENCY
+    assert seen[0] == (listed - 1, [Activity.IDLE] * 2)
 
 
 def test_cleared_after_rows_per_pe_cycles():

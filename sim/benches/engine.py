@@ -21,7 +21,7 @@ from .vectors import random_inputs, random_network
 __all__ = ["CONFIG", "network_matches_golden", "top", "two_inputs_in_flight"]
 
 CONFIG = EngineConfig(
-    n_pes=6, weight_depth=1024, rows_per_pe=32, column_words=64, codebook_depth=128,
+    n_pes=3, weight_depth=2048, rows_per_pe=32, column_words=64, codebook_depth=128,
     input_depth=64, output_depth=64, queue_depth=4, max_layers=4, rx_bytes=256,
 )  # fmt: skip
 IDENTITY = Identity(CONFIG, clock_hz=100_000_000, bitstream_id=b"cosimula")

@@ -31,8 +31,8 @@ _OLDEST = (5, 26)
 # (registers that count ones keep stale values).
 _OPTIONS = [
     "--cc", "--prefix", "Vtop", "--make", "json", "--flatten", "-O3", "-fno-dfg", "--noassert",
-    "--x-assign", "fast", "--x-initial", "fast", "--output-split", "12000",
-    "--output-split-cfuncs", "400", "--timescale-override", "1ps/1ps", "-Wno-fatal", "-Wno-lint",
+    "--x-assign", "fast", "--x-initial", "fast", "--output-split", "20000",
+    "--output-split-cfuncs", "3000", "--timescale-override", "1ps/1ps", "-Wno-fatal", "-Wno-lint",
     "-Wno-style",
 ]  # fmt: skip
 _BYTES = [

@@ -345,7 +345,7 @@ def test_states_and_refusals():
 
 def test_input_slot_is_busy_only_while_read():
     """The slot of the going run is free again when its first layer has been fed."""
-    image, q, want = example(ONE, (32, 16, 5), weight_density=0.9)
+    image, q, want = example(ONE, (24, 14, 14), weight_density=0.9)
 
     async def conversation(host):
         await host.load(image)
@@ -353,7 +353,7 @@ def test_input_slot_is_busy_only_while_read():
         (run,) = await host.post(run_of(0))
         (early,) = await host.post(input_of(0, q[1]))
         assert await host.receive() == (Command.INPUT | 0x80, early, bytes([Status.BUSY]))
-        await idle(host.ctx, 250)
+        await idle(host.ctx, 120)
         (late,) = await host.post(input_of(0, q[1]))
         assert await host.receive() == (Command.INPUT | 0x80, late, OK)
         kind, seq, payload = await host.receive()

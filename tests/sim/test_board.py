@@ -9,7 +9,7 @@ from gossamer.host.device import open_device
 from gossamer.host.errors import DeviceError, DeviceTimeout
 from gossamer.rtl.config import EngineConfig
 from gossamer.rtl.formats import Command, Identity
-from gossamer.rtl.frames import FLAG, Frame, FrameDecoder, encode_frame
+from gossamer.rtl.frames import Frame, FrameDecoder, encode_frame
 from gossamer.sim.board import BoardModel, SimulatedBoard, board_model, register_board
 from gossamer.sim.protocol_sim import Serial
 
@@ -24,7 +24,7 @@ SMALL = EngineConfig(
     rx_bytes=128,
 )
 MODEL = BoardModel(config=SMALL, clock_hz=12_000_000, divisor=6)
-HELLO = bytes([FLAG]) + encode_frame(Frame(Command.HELLO, 7, b""))
+HELLO = encode_frame(Frame(Command.HELLO, 7, b""))
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("small-board")]
 

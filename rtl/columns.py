@@ -38,6 +38,8 @@ class ColumnRecords(wiring.Component):
         The layer of `slot`.
     bases, counts : Out(ArrayLayout)
         Per PE: address of the slice's first entry, and its number of entries.
+    filled : Out(n_pes)
+        Which slices have entries: known beforehand, because all PEs wait for it together.
     write : In
         Loader's bus.
     """
@@ -48,6 +50,7 @@ class ColumnRecords(wiring.Component):
     advance: Signal
     bases: data.View
     counts: data.View
+    filled: Signal
     layer: data.View
     write: WriteBus
 
@@ -60,6 +63,7 @@ class ColumnRecords(wiring.Component):
                 "layer": In(layer_layout(config)),
                 "bases": Out(data.ArrayLayout(config.base_bits, config.n_pes)),
                 "counts": Out(data.ArrayLayout(config.wide_count_bits, config.n_pes)),
+                "filled": Out(config.n_pes),
                 "write": In(WriteSignature(config)),
             }
         )
@@ -125,4 +129,5 @@ class ColumnRecords(wiring.Component):
                 count_q2.eq(Cat(first, Mux(wide_q1, second, 0))),
                 self.bases[pe].eq(base_q2 + offset_q2),
                 self.counts[pe].eq(count_q2),
+                self.filled[pe].eq(count_q2.any()),
             ]

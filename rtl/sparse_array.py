@@ -135,7 +135,7 @@ class SparseArray(wiring.Component):
             m.submodules[f"pe_{k}"] = pe
             wanted = Signal(name=f"wanted_{k}")
             m.d.comb += [
-                wanted.eq(end | columns.counts[k].any()),
+                wanted.eq(end | columns.filled[k]),
                 rooms[k].eq(pe.i.ready | ~wanted),
                 pe.i.valid.eq(push & wanted),
                 pe.i.p.base.eq(columns.bases[k]),

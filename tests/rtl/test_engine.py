@@ -296,7 +296,7 @@ def test_shortest_runs_queued(density):
 
 def test_states_and_refusals():
     """Every status of the protocol, in every state that can give it."""
-    image, q, want = example(ONE, (16, 12), weight_density=0.6)
+    image, q, want = example(ONE, (20, 12), weight_density=0.9)
     whole = image.data
 
     async def conversation(host):

@@ -88,14 +88,15 @@ class AnswerSender(wiring.Component):
         told = Signal()
         m.d.sync += flags.eq(Mux(told, 0, flags) | self.errors)
         m.d.comb += offset.eq(index - _HEAD)
+        m.d.sync += body.eq(0)
         with m.If(self.status == Status.OK):
             with m.Switch(self.type):
                 with m.Case(Command.HELLO):
-                    m.d.comb += body.eq(IDENTITY.size)
+                    m.d.sync += body.eq(IDENTITY.size)
                 with m.Case(Command.STATUS):
-                    m.d.comb += body.eq(6)
+                    m.d.sync += body.eq(6)
                 with m.Case(Command.RUN):
-                    m.d.comb += body.eq(_COUNTERS + self.result_count)
+                    m.d.sync += body.eq(_COUNTERS + self.result_count)
 
         with m.If(index < _HEAD):
             head = Cat(self.type, 1, self.seq, (body + 1)[:16], self.status)

@@ -58,7 +58,7 @@ def main() -> int:
             "compressed, 8-bit", f"{right:.2f} % right, {size:,} bytes: {fp32 / size:.1f}x smaller"
         )
 
-        Serial.progress = lambda line: show("...", line)
+        Serial.progress = lambda line: print(f"... {line}", flush=True)
         with Session(path, "sim") as session:
             started = time.monotonic()
             outputs = session.run_quantized(q)

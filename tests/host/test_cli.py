@@ -355,6 +355,20 @@ def test_build_reports_what_was_built(folder: Path, monkeypatch: pytest.MonkeyPa
     assert "25.5 MHz reached, 24 MHz needed (seed 3)" in out
 
 
+def test_a_failed_bench_is_status_1(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gossamer.sim.benches import runner
+
+    def run_bench(name: str, **_: object) -> runner.BenchResult:
+        return runner.BenchResult(name, 3, int(name == "pe"), Path(f"{name}.log"), None)
+
+    monkeypatch.setattr(runner, "run_bench", run_bench)
+    status, out, _ = invoke("cosim")
+    assert status == 1
+    assert "pe: 3 passed, 1 failed; pe.log" in out
+    assert "drain: 3 passed, 0 failed" in out
+    assert invoke("cosim", "drain")[0] == 0
+
+
 def test_unknown_board(folder: Path) -> None:
     assert "'nosuch' is unknown; expected one of icebreaker" in refused(
         "build", "--board", "nosuch"

@@ -118,50 +118,28 @@ def compile_network(network: QuantizedNetwork, config: EngineConfig) -> Image:
         It does not fit: says what is short, by how much, and what would help.
     """
     ledger: dict[str, tuple[int, int]] = {}
-    _check_network(network, config)
-    first = network.layers[0]
-    _claim(ledger, "layers", len(network.layers), config.max_layers, "fewer layers")
-    _claim(ledger, "inputs", first.n_cols, config.input_depth, "fewer inputs")
-
+    _check_sums(network, config)
+    _claim_sizes(network, config, ledger)
+    codebook_bases = _place_codebooks(network, config, ledger)
     slots = [
         deal_rows(np.bincount(layer.row_indices, minlength=layer.n_rows), config.n_pes)
         for layer in network.layers
     ]
-    rows_per_pe = [-(-layer.n_rows // config.n_pes) for layer in network.layers]
-    for layer, rows in zip(network.layers, rows_per_pe, strict=True):
-        help_ = "an engine with more PEs or rows"
-        _claim(ledger, f"rows of {layer.name}", rows, config.rows_per_pe, help_)
-        bits = ceil_log2(rows) + layer.code_bits
-        help_ = f"at most {2 ** max(config.entry_bits - ceil_log2(rows), 0)} codes"
-        _claim(ledger, f"entry bits of {layer.name}", bits, config.entry_bits, help_)
-    results = rows_per_pe[-1] * config.n_pes
-    _claim(ledger, "results", results, config.output_depth, "fewer outputs")
-
-    codebook_bases = _place_codebooks(network, config, ledger)
-    weights: list[list[Ints]] = [[] for _ in range(config.n_pes)]
-    columns: list[list[int]] = [[] for _ in range(config.n_pes)]
-    bias_base, bias_bases = 0, []
-    for layer, rows, places in zip(network.layers, rows_per_pe, slots, strict=True):
-        bias_bases.append(bias_base)
-        bias_base += rows * config.bias_words
-        for pe, words in enumerate(_bias_words(layer, rows, places, config)):
-            weights[pe].append(words)
-
-    used = np.full(config.n_pes, bias_base, dtype=np.int64)
-    placed = []
-    column_slots = np.arange(first.n_cols)
-    n_columns = first.n_cols
+    memories = _Memories(config)
+    bias_bases = [
+        memories.add_biases(layer, places)
+        for layer, places in zip(network.layers, slots, strict=True)
+    ]
+    placed: list[PlacedLayer] = []
+    n_columns = network.layers[0].n_cols
+    column_slots = np.arange(n_columns)
     for k, layer in enumerate(network.layers):
-        entries, counts = _slices(layer, slots[k], column_slots, n_columns, config)
-        wide = bool(counts.max() >= 1 << config.count_bits)
-        columns_base = len(columns[0])
-        for pe in range(config.n_pes):
-            weights[pe].append(entries[pe])
-            columns[pe] += _column_words(counts[pe], int(used[pe]), wide, config)
-        used += counts.sum(axis=1)
+        columns_base, wide = memories.add_entries(layer, slots[k], column_slots, n_columns)
+        rows = _rows_per_pe(layer, config)
+        is_last = k == len(network.layers) - 1
         record = {
-            "last": int(k == len(network.layers) - 1),
-            "keep_zeros": int(k == len(network.layers) - 1),
+            "last": int(is_last),
+            "keep_zeros": int(is_last),
             "wide_counts": int(wide),
             "zero_code": int(layer.zero_code),
             "signed_in": int(layer.signed_in),
@@ -169,33 +147,26 @@ def compile_network(network: QuantizedNetwork, config: EngineConfig) -> Image:
             "from_merge": int(k > 0),
             "unit": 0,
             "last_input": n_columns - 1,
-            "last_row": rows_per_pe[k] - 1,
+            "last_row": rows - 1,
             "columns_base": columns_base,
             "codebook_base": codebook_bases[k],
             "bias_base": bias_bases[k],
             "code_mask": (1 << layer.code_bits) - 1,
-            "row_mask": (1 << ceil_log2(rows_per_pe[k])) - 1,
+            "row_mask": (1 << ceil_log2(rows)) - 1,
             "low": layer.low,
             "high": layer.high,
-            "last_drain_word": rows_per_pe[k] * config.bias_words - 1,
+            "last_drain_word": rows * config.bias_words - 1,
         }
-        n_columns = rows_per_pe[k] * config.n_pes
+        n_columns, column_slots = rows * config.n_pes, slots[k]
         placed.append(PlacedLayer(layer.name, record, slots[k], n_columns))
-        column_slots = slots[k]
 
-    help_ = "a lower density, fewer layers, or an engine with more PEs or memory"
-    _claim(ledger, "weight words per PE", int(used.max()), config.weight_depth, help_)
-    _claim(ledger, "column words", len(columns[0]), config.column_words, help_)
-
+    memories.claim(ledger)
     sections = [section(Section.PROGRAM, 0, 0, _program(placed, config), config)]
     for base, layer in zip(codebook_bases, network.layers, strict=True):
         values = [int(v) & 0xFFFF for v in layer.codebook]
         sections.append(section(Section.CODEBOOK, 0, base, values, config))
-    for pe in range(config.n_pes):
-        words = np.concatenate(weights[pe]).tolist()
-        sections.append(section(Section.WEIGHTS, pe, 0, words, config))
-        sections.append(section(Section.COLUMNS, pe, 0, columns[pe], config))
-    return Image(config, b"".join(sections), first.n_cols, tuple(placed), ledger)
+    sections += memories.sections()
+    return Image(config, b"".join(sections), network.layers[0].n_cols, tuple(placed), ledger)
 
 
 def program_image(image: Image, stop_after: int | None = None) -> Image:
@@ -233,7 +204,29 @@ def _claim(
         )
 
 
-def _check_network(network: QuantizedNetwork, config: EngineConfig) -> None:
+def _rows_per_pe(layer: QuantizedLayer, config: EngineConfig) -> int:
+    return -(-layer.n_rows // config.n_pes)
+
+
+def _claim_sizes(
+    network: QuantizedNetwork, config: EngineConfig, ledger: dict[str, tuple[int, int]]
+) -> None:
+    """What the number and shapes of the layers need, wherever their rows go."""
+    layers = network.layers
+    _claim(ledger, "layers", len(layers), config.max_layers, "fewer layers")
+    _claim(ledger, "inputs", layers[0].n_cols, config.input_depth, "fewer inputs")
+    for layer in layers:
+        rows = _rows_per_pe(layer, config)
+        help_ = "an engine with more PEs or rows"
+        _claim(ledger, f"rows of {layer.name}", rows, config.rows_per_pe, help_)
+        bits = ceil_log2(rows) + layer.code_bits
+        help_ = f"at most {2 ** max(config.entry_bits - ceil_log2(rows), 0)} codes"
+        _claim(ledger, f"entry bits of {layer.name}", bits, config.entry_bits, help_)
+    results = _rows_per_pe(layers[-1], config) * config.n_pes
+    _claim(ledger, "results", results, config.output_depth, "fewer outputs")
+
+
+def _check_sums(network: QuantizedNetwork, config: EngineConfig) -> None:
     """Refuse integers made for a wider engine: sums would wrap."""
     limit = 1 << (config.sum_bits - 1)
     for layer in network.layers:
@@ -263,27 +256,72 @@ def _place_codebooks(
     return bases
 
 
-def _bias_words(layer: QuantizedLayer, rows: int, slots: Ints, config: EngineConfig) -> list[Ints]:
-    """Per PE its rows' biases and shifts in words; places without a row get 0."""
-    words = np.zeros((rows * config.n_pes, config.bias_words), dtype=np.int64)
-    for slot, bias, shift in zip(slots, layer.bias, layer.shift, strict=True):
-        words[slot] = pack_bias(int(bias), int(shift), config)
-    by_row = words.reshape(rows, config.n_pes, config.bias_words)
-    return [by_row[:, pe].reshape(-1) for pe in range(config.n_pes)]
+class _Memories:
+    """Weight memories and column records of all PEs, filled layer by layer: biases first."""
 
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._weights: list[list[Ints]] = [[] for _ in range(config.n_pes)]
+        self._columns: list[list[int]] = [[] for _ in range(config.n_pes)]
+        self._used = np.zeros(config.n_pes, dtype=np.int64)
 
-def _slices(
-    layer: QuantizedLayer, slots: Ints, column_slots: Ints, n_columns: int, config: EngineConfig
-) -> tuple[list[Ints], Ints]:
-    """Entries of each PE in column order, and their counts (n_pes, n_columns)."""
-    slot = slots[layer.row_indices]
-    pe, local_row = slot % config.n_pes, slot // config.n_pes
-    column = column_slots[layer.columns()]
-    order = np.lexsort((local_row, column, pe))
-    words = pack_entries(local_row[order], layer.codes[order], config)
-    counts = np.bincount(pe * n_columns + column, minlength=config.n_pes * n_columns)
-    counts = counts.reshape(config.n_pes, n_columns)
-    return np.split(words, np.cumsum(counts.sum(axis=1))[:-1]), counts
+    def add_biases(self, layer: QuantizedLayer, slots: Ints) -> int:
+        """Append a layer's biases and shifts; places without a row get 0. Returns the base."""
+        config = self._config
+        rows = _rows_per_pe(layer, config)
+        words = np.zeros((rows * config.n_pes, config.bias_words), dtype=np.int64)
+        for slot, bias, shift in zip(slots, layer.bias, layer.shift, strict=True):
+            words[slot] = pack_bias(int(bias), int(shift), config)
+        by_row = words.reshape(rows, config.n_pes, config.bias_words)
+        for pe in range(config.n_pes):
+            self._weights[pe].append(by_row[:, pe].reshape(-1))
+        base = int(self._used[0])
+        self._used += rows * config.bias_words
+        return base
+
+    def add_entries(
+        self, layer: QuantizedLayer, slots: Ints, column_slots: Ints, n_columns: int
+    ) -> tuple[int, bool]:
+        """Append a layer's entries in column order, and their records.
+
+        Returns
+        -------
+        (int, bool)
+            Base of the column records, and whether their counts are wide.
+        """
+        config = self._config
+        slot = slots[layer.row_indices]
+        pe, local_row = slot % config.n_pes, slot // config.n_pes
+        column = column_slots[layer.columns()]
+        order = np.lexsort((local_row, column, pe))
+        words = pack_entries(local_row[order], layer.codes[order], config)
+        counts = np.bincount(pe * n_columns + column, minlength=config.n_pes * n_columns)
+        counts = counts.reshape(config.n_pes, n_columns)
+        wide = bool(counts.max() >= 1 << config.count_bits)
+        base = len(self._columns[0])
+        for k, entries in enumerate(np.split(words, np.cumsum(counts.sum(axis=1))[:-1])):
+            self._weights[k].append(entries)
+            self._columns[k] += _column_words(counts[k], int(self._used[k]), wide, config)
+        self._used += counts.sum(axis=1)
+        return base, wide
+
+    def claim(self, ledger: dict[str, tuple[int, int]]) -> None:
+        """Enter what the fullest PE needs; CapacityError if it is too much."""
+        config = self._config
+        help_ = "a lower density, fewer layers, or an engine with more PEs or memory"
+        used = int(self._used.max())
+        _claim(ledger, "weight words per PE", used, config.weight_depth, help_)
+        _claim(ledger, "column words", len(self._columns[0]), config.column_words, help_)
+
+    def sections(self) -> list[bytes]:
+        """Sections of the image, PE by PE."""
+        config = self._config
+        made = []
+        for pe in range(config.n_pes):
+            words = np.concatenate(self._weights[pe]).tolist()
+            made.append(section(Section.WEIGHTS, pe, 0, words, config))
+            made.append(section(Section.COLUMNS, pe, 0, self._columns[pe], config))
+        return made
 
 
 def _column_words(counts: Ints, base: int, wide: bool, config: EngineConfig) -> list[int]:

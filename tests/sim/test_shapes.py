@@ -47,7 +47,7 @@ def engine(request):
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("shapes")]
 
 
-def equal(url, network, q):
+def assert_equal(url, network, q):
     """Run on RTL and golden; report the first difference."""
     with Session(network, url) as session:
         got = session.run_quantized(q)
@@ -68,7 +68,7 @@ def test_every_shape_dense_and_sparse(engine):
                 rng, (columns, rows), structure=structure, weight_density=density,
                 sum_bits=config.sum_bits, code_bits=int(rng.integers(1, 7)),
             )  # fmt: skip
-            equal(url, network, random_inputs(rng, network, 3, density=0.6))
+            assert_equal(url, network, random_inputs(rng, network, 3, density=0.6))
 
 
 def test_chains_of_every_shape(engine):
@@ -83,7 +83,7 @@ def test_chains_of_every_shape(engine):
             structure=[str(s) for s in rng.choice(["dense", "unstructured"], 13)],
             sum_bits=config.sum_bits,
         )  # fmt: skip
-        stats = equal(url, network, random_inputs(rng, network, 5))
+        stats = assert_equal(url, network, random_inputs(rng, network, 5))
         if config.counters:
             assert sum(stats.counters.values()) == config.n_pes * stats.cycles
 
@@ -97,7 +97,7 @@ def test_empty_rows_and_columns(engine, place):
             rng, (40, 40, 9), empty_rows=empty_rows, empty_cols=empty_cols,
             sum_bits=config.sum_bits,
         )  # fmt: skip
-        equal(url, network, random_inputs(rng, network, 4))
+        assert_equal(url, network, random_inputs(rng, network, 4))
 
 
 def test_extreme_values_and_inputs_of_zeros(engine):
@@ -110,4 +110,4 @@ def test_extreme_values_and_inputs_of_zeros(engine):
         )  # fmt: skip
         low, high = network.input.low, network.input.high
         q = np.array([[low] * 65, [high] * 65, [0] * 65, [low, high] * 32 + [0], [0] * 64 + [high]])
-        equal(url, network, q)
+        assert_equal(url, network, q)

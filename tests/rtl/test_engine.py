@@ -2,17 +2,27 @@
 """A whole engine behind its byte link, against the golden model."""
 
 import struct
-import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from engine_bench import Bench
+from engine_host import (
+    OK,
+    ONE,
+    THREE,
+    bytes_of,
+    check_counters,
+    commit_of,
+    example,
+    input_of,
+    load_of,
+    outputs,
+    run_of,
+    talk,
+)
 from gossamer.host import golden
 from gossamer.host.compiler import compile_network, program_image
-from gossamer.rtl.engine import Engine
 from gossamer.rtl.formats import (
-    COUNTER_NAMES,
     Command,
     Identity,
     Section,
@@ -21,137 +31,10 @@ from gossamer.rtl.formats import (
     pack_record,
     section,
 )
-from gossamer.rtl.frames import Frame, FrameDecoder, encode_frame
-from gossamer.sim.streams import idle, send, watch
+from gossamer.rtl.frames import Frame, encode_frame
+from gossamer.sim.streams import idle
 from networks import random_inputs, random_network
-from rtl_models import SMALL, TINY, pauses, simulate
-
-OK = bytes([Status.OK])
-ONE = replace(SMALL, weight_depth=1024)
-THREE = replace(SMALL, n_pes=3, rows_per_pe=8, output_depth=64)
-ABORT = encode_frame(Frame(Command.ABORT, 99))
-
-
-class Host(Bench):
-    """A host that may pause before every byte, and can leave answers for later."""
-
-    def __init__(self, ctx, engine, config, share):
-        super().__init__(ctx, engine, config)
-        self.gaps = pauses(1, share), pauses(2, share)
-        self.decoder = FrameDecoder()
-
-    async def send(self, data):
-        await send(self.ctx, self.engine.i, data, self.gaps[0], limit=20000)
-
-    async def receive(self, limit=20000):
-        ctx, o = self.ctx, self.engine.o
-        frames = []
-        for _ in range(limit):
-            pause = next(self.gaps[1]) if self.gaps[1] else 0
-            if pause:
-                ctx.set(o.ready, 0)
-                await idle(ctx, pause)
-            ctx.set(o.ready, 1)
-            _, _, valid, byte = await ctx.tick().sample(o.valid, o.payload)
-            frames = self.decoder.feed(bytes([byte])) if valid else []
-            if frames:
-                break
-        ctx.set(o.ready, 0)
-        assert not self.decoder.damaged
-        (frame,) = frames
-        return frame.type, frame.seq, frame.payload
-
-    async def post(self, *requests):
-        """Send requests (command, payload) without a pause; return their seqs."""
-        seqs = []
-        for command, payload in requests:
-            self.seq = (self.seq + 1) & 255
-            seqs.append(self.seq)
-            await self.send(encode_frame(Frame(command, self.seq, payload)))
-        return seqs
-
-    async def status(self):
-        """State, flags, loaded."""
-        answer = await self.request(Command.STATUS)
-        assert answer[0] == Status.OK
-        return struct.unpack("<BBI", answer[1:])
-
-    async def settle(self):
-        """Wait until sums are cleared."""
-        while (state := (await self.status())[0]) == State.CLEARING:
-            pass
-        return state
-
-    async def quiet(self, cycles=300):
-        """Nothing may come for some time."""
-        self.ctx.set(self.engine.o.ready, 1)
-        for _ in range(cycles):
-            _, _, valid = await self.ctx.tick().sample(self.engine.o.valid)
-            assert not valid, "an answer that nobody asked for"
-        self.ctx.set(self.engine.o.ready, 0)
-
-
-def talk(config, conversation, share=0.0):
-    """Have a conversation with an engine; with pauses, its byte stream is watched, too."""
-    engine = Engine(Identity(config, 1_000_000, b"testtest"))
-    ends = []
-
-    async def bench(ctx):
-        await conversation(Host(ctx, engine, config, share))
-        ends.append(True)
-
-    async def check(ctx):
-        await watch(ctx, engine.o)
-
-    simulate(engine, bench, background=[check] if share else [])
-    assert ends == [True]
-
-
-def example(config, sizes, seed=1, n=4, **options):
-    """Image, inputs (n, n_in) and expected outputs (n, n_out) of a random network."""
-    rng = np.random.default_rng(seed)
-    options = {"sum_bits": config.sum_bits, "code_bits": 3} | options
-    network = random_network(rng, sizes, **options)
-    q = random_inputs(rng, network, n, density=0.7)
-    return compile_network(network, config), q, golden.run(network, q)
-
-
-def bytes_of(q):
-    padded = np.zeros(-(-len(q) // 4) * 4, dtype=np.int64)
-    padded[: len(q)] = q
-    return (padded & 0xFF).astype(np.uint8).tobytes()
-
-
-def input_of(slot, q):
-    return Command.INPUT, struct.pack("<BH", slot, 0) + bytes_of(q)
-
-
-def run_of(slot):
-    return Command.RUN, bytes([slot])
-
-
-def load_of(offset, data):
-    return Command.LOAD, struct.pack("<I", offset) + data
-
-
-def commit_of(data):
-    return Command.COMMIT, struct.pack("<II", len(data), zlib.crc32(data))
-
-
-def outputs(image, payload):
-    """Output values and counters of a RUN's answer."""
-    assert payload[0] == Status.OK
-    counters = dict(zip(COUNTER_NAMES, struct.unpack_from("<8I", payload, 1), strict=True))
-    signed = image.layers[-1].record["signed_out"]
-    values = np.frombuffer(payload[33:], np.int8 if signed else np.uint8)
-    assert len(values) == image.result_slots
-    return values[image.output_slots].tolist(), counters
-
-
-def check_counters(counters, config):
-    classes = sum(value for name, value in counters.items() if name != "cycles")
-    assert classes == (config.n_pes * counters["cycles"] if config.counters else 0)
-    assert counters["cycles"] > 0
+from rtl_models import SMALL, TINY
 
 
 @pytest.mark.parametrize(
@@ -582,134 +465,3 @@ def test_inputs_in_pieces():
             assert got == want[k].tolist()
 
     talk(ONE, conversation)
-
-
-ODDS = {
-    "input": 0.35, "run": 0.4, "status": 0.06, "abort": 0.05, "noise": 0.06, "load": 0.04,
-    "commit": 0.04,
-}  # fmt: skip
-"""How often each kind of request comes."""
-
-
-def random_requests(rng, image, network, n):
-    """Requests (command, payload, what a model needs to know), and bytes in between."""
-    q = random_inputs(rng, network, n, density=0.7)
-    for k in range(n):
-        slot = int(rng.integers(2))
-        kind = rng.choice(list(ODDS), p=list(ODDS.values()))
-        if kind == "input":
-            yield *input_of(slot, q[k]), (slot, q[k])
-        elif kind == "run":
-            yield *run_of(slot), slot
-        elif kind == "status":
-            yield Command.STATUS, b"", None
-        elif kind == "abort":
-            yield Command.ABORT, b"", None
-        elif kind == "load":
-            yield *load_of(4, image.data[4:8]), None  # a duplicate at best
-        elif kind == "commit":
-            yield *commit_of(image.data), None
-        else:
-            yield None, rng.bytes(int(rng.integers(1, 9))) + b"\x7e", None
-
-
-def judge_conversation(sent, answers, network, image):
-    """Walk through requests and answers in their order; return how many runs were answered.
-
-    Every request has one answer in order, but a RUN that was accepted: its answer may come late,
-    and not at all if an ABORT follows. What it says belongs to the inputs taken before it.
-    """
-    contents = {0: np.zeros(network.layers[0].n_cols, np.int64)}
-    contents[1] = contents[0]
-    answers = list(answers)
-    direct = [a for a in answers if a[0] != Command.RUN | 0x80 or len(a[2]) == 1]
-    results = [a for a in answers if a[0] == Command.RUN | 0x80 and len(a[2]) > 1]
-    n_results = len(results)
-    open_runs = []  # (seq, expected outputs), before the next ABORT
-    for command, seq, known in sent:
-        if command == Command.RUN and not (direct and direct[0][:2] == (command | 0x80, seq)):
-            want = golden.run(network, contents[known][None])[0].tolist()
-            open_runs.append((seq, want))
-            continue
-        kind, got_seq, payload = direct.pop(0)
-        assert (kind, got_seq) == (command | 0x80, seq)
-        status = payload[0]
-        if command == Command.INPUT:
-            assert status in (Status.OK, Status.BUSY)
-            if status == Status.OK:
-                slot, q = known
-                contents[slot] = q
-        elif command == Command.RUN:
-            assert status == Status.BUSY
-        elif command == Command.LOAD:
-            assert status in (Status.BUSY, Status.BAD_STATE)
-        elif command == Command.COMMIT:
-            assert status in (Status.BUSY, Status.OK)
-        else:
-            assert status == Status.OK
-        if command == Command.ABORT:
-            while results and results[0][1] in [seq for seq, _ in open_runs]:
-                check_result(results.pop(0), open_runs, image)
-            open_runs.clear()
-    while open_runs:
-        check_result(results.pop(0), open_runs, image)
-    assert not results
-    assert not direct
-    return n_results
-
-
-def check_result(answer, open_runs, image):
-    """The oldest run that is open must be the one that is answered."""
-    seq, want = open_runs.pop(0)
-    assert answer[1] == seq
-    got, counters = outputs(image, answer[2])
-    assert got == want, f"run {seq}"
-    check_counters(counters, image.config)
-
-
-@pytest.mark.parametrize(
-    ("seed", "n"),
-    [(1, 30), *(pytest.param(seed, 240, marks=pytest.mark.slow) for seed in range(2, 6))],
-)
-def test_random_conversation(seed, n):
-    """Requests without regard for answers, damaged frames in between, answers read with pauses."""
-    config = replace(SMALL, n_pes=1 + seed % 3, rows_per_pe=8)
-    rng = np.random.default_rng(seed)
-    network = random_network(rng, (9, 8, 5), sum_bits=32, code_bits=3)
-    image = compile_network(network, config)
-    engine = Engine(Identity(config, 1_000_000, b"testtest"))
-    decoder = FrameDecoder()
-    sent, answers, over = [], [], []
-
-    async def talker(ctx):
-        host = Host(ctx, engine, config, 0.0)
-        await host.load(image)
-        over.append(False)
-        gaps = pauses(seed, 0.1)
-        for k, (command, payload, known) in enumerate(random_requests(rng, image, network, n)):
-            seq = k % 256
-            line = payload
-            if command is not None:
-                line = encode_frame(Frame(command, seq, payload))
-                sent.append((command, seq, known))
-            await send(ctx, engine.i, line, gaps, limit=20000)
-            if rng.random() < 0.3:
-                await idle(ctx, int(rng.integers(400)))
-        over[0] = True
-
-    async def listener(ctx):
-        while not over:
-            await ctx.tick()
-        gaps = pauses(seed, 0.2)
-        silence = 0
-        while not over[0] or silence < 1500:
-            await idle(ctx, next(gaps))
-            ctx.set(engine.o.ready, 1)
-            _, _, valid, byte = await ctx.tick().sample(engine.o.valid, engine.o.payload)
-            ctx.set(engine.o.ready, 0)
-            silence = 0 if valid else silence + 1
-            if valid:
-                answers.extend((f.type, f.seq, f.payload) for f in decoder.feed(bytes([byte])))
-
-    simulate(engine, talker, listener)
-    assert judge_conversation(sent, answers, network, image) > n // 10

@@ -122,23 +122,13 @@ def build(
         _synthesize(tools[0], folder, progress)
         seed, timing = _place(tools[1], target, folder, seeds, progress)
         _pack(tools[2], folder, progress)
-        used = read_utilisation((folder / "nextpnr.log").read_text(encoding="utf-8"))
         final = output / board
         report = BuildReport(
             board=board,
             clock_mhz=target.clock_hz / 1e6,
             fmax_mhz=timing.fmax_mhz,
             timing_met=timing.met,
-            lut=used["ICESTORM_LC"][0],
-            dsp=used["ICESTORM_DSP"][0],
-            ram=used["ICESTORM_RAM"][0],
-            spram=used["ICESTORM_SPRAM"][0],
-            available={
-                "lut": used["ICESTORM_LC"][1],
-                "dsp": used["ICESTORM_DSP"][1],
-                "ram": used["ICESTORM_RAM"][1],
-                "spram": used["ICESTORM_SPRAM"][1],
-            },
+            **_used(folder / "nextpnr.log"),
             bitstream=str(final / f"{board}.bin"),
             bitstream_id=name.hex(),
             seed=seed,
@@ -147,6 +137,15 @@ def build(
         )
         _deliver(folder, final, report)
     return report
+
+
+def _used(log: Path) -> dict[str, Any]:
+    """What the placed design uses, and what the device has."""
+    cells = {"lut": "LC", "dsp": "DSP", "ram": "RAM", "spram": "SPRAM"}
+    used = read_utilisation(log.read_text(encoding="utf-8"))
+    counts = {name: used[f"ICESTORM_{cell}"] for name, cell in cells.items()}
+    available = {name: total for name, (_, total) in counts.items()}
+    return {name: count for name, (count, _) in counts.items()} | {"available": available}
 
 
 def _write_sources(board: Board, identity: Identity, folder: Path) -> None:

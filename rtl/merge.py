@@ -74,7 +74,7 @@ class MergeNode(wiring.Component):
                 with m.If(ending):
                     m.d.sync += [ended_a.eq(0), ended_b.eq(0)]
                 with m.Elif(token.last):
-                    m.d.sync += [ended_a.eq(ended_a | ~take_b), ended_b.eq(ended_b | take_b)]
+                    m.d.sync += [ended_a.eq(~take_b), ended_b.eq(take_b)]
         return m
 
 

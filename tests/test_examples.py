@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The MNIST example on made-up images in MNIST's file format."""
+
+import gzip
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+import mnist
+
+
+@pytest.fixture
+def data(tmp_path):
+    """IDX files, one of them compressed, and a network."""
+    rng = np.random.default_rng(1)
+
+    def idx(values):
+        head = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
+        return head + values.astype(np.uint8).tobytes()
+
+    for name, count in (("train", 40), ("t10k", 20)):
+        images = rng.integers(0, 256, (count, 28, 28)) * (rng.random((count, 28, 28)) < 0.2)
+        images[0, 0, :2] = (0, 255)
+        (tmp_path / f"{name}-images-idx3-ubyte").write_bytes(idx(images))
+        labels = gzip.compress(idx(rng.integers(0, 10, count)))
+        (tmp_path / f"{name}-labels-idx1-ubyte.gz").write_bytes(labels)
+    weights = {
+        "fc1.weight": rng.normal(0, 0.1, (12, 784)) * (rng.random((12, 784)) < 0.2),
+        "fc1.bias": rng.normal(0, 0.1, 12),
+        "fc2.weight": rng.normal(0, 0.3, (10, 12)),
+        "fc2.bias": rng.normal(0, 0.1, 10),
+    }
+    np.savez(tmp_path / "net.npz", **{k: v.astype(np.float32) for k, v in weights.items()})
+    return tmp_path
+
+
+def run(data, capsys, *options):
+    status = mnist.main([str(data), str(data / "net.npz"), *options])
+    return status, capsys.readouterr().out
+
+
+def test_normalized_network_is_the_same_function(data):
+    network = mnist.load_network(data / "net.npz")
+    x = mnist.read_idx(data, "t10k-images-idx3-ubyte") / np.float32(255)
+    y = network.run(x)
+    z = mnist.normalized(network).run((x - mnist.MEAN) / mnist.STD)
+    assert np.abs(y - z).max() < 1e-4 * np.abs(y).max()
+
+
+def test_figures(data, capsys):
+    status, text = run(data, capsys, "--device", "golden")
+    assert status == 0
+    assert "20 on golden" in text
+    assert "equal, all outputs" in text
+
+
+def test_image_files_are_checked(data, capsys):
+    path = data / "t10k-images-idx3-ubyte"
+    whole = path.read_bytes()
+    for damaged, message in ((whole[:-1], "15679 bytes of data, expected 15680"), (b"PK", "IDX")):
+        path.write_bytes(damaged)
+        with pytest.raises(SystemExit, match=message):
+            run(data, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("default-engine")
+def test_figures_on_simulated_rtl(data, capsys):
+    status, text = run(data, capsys)
+    assert status == 0
+    assert "equal, all outputs" in text
+    assert "0 predictions differ, 1.0000 x the cycles" in text

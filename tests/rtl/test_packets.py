@@ -4,22 +4,12 @@ import random
 import zlib
 
 import pytest
-from amaranth.sim import Simulator
 from gossamer.rtl.frames import ESCAPE, FLAG, Frame, encode_frame
 from gossamer.rtl.packets import CRC_GOOD, Crc32, FrameReceiver, FrameTransmitter, FrameWalk
 from gossamer.sim.streams import idle, random_pauses, receive, send, watch
+from rtl_models import simulate
 
 PAUSES = [(0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (0.5, 0.5)]
-
-
-def run(dut, benches, background=()):
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    for bench in benches:
-        sim.add_testbench(bench)
-    for bench in background:
-        sim.add_testbench(bench, background=True)
-    sim.run()
 
 
 def random_frames(seed, count, max_payload):
@@ -57,7 +47,7 @@ def receive_line(dut, line, n_bytes, sender=0.0, sink=0.0, settle=20, seed=1):
     async def check(ctx):
         await watch(ctx, dut.o)
 
-    run(dut, [feed, collect], [count, check])
+    simulate(dut, feed, collect, background=[count, check])
     return got, tuple(pulses), cycles[0]
 
 
@@ -97,7 +87,7 @@ def test_crc_matches_zlib():
             await ctx.tick()
             seen.append(ctx.get(dut.value))
 
-    run(dut, [bench])
+    simulate(dut, bench)
     assert seen == [Crc32.model(message) for message in messages]
     assert [value ^ 0xFFFFFFFF for value in seen] == [zlib.crc32(message) for message in messages]
     whole = b"abc" + zlib.crc32(b"abc").to_bytes(4, "little")
@@ -200,7 +190,7 @@ def test_receiver_full_rate_and_latency():
             _, _, valid = await ctx.tick().sample(dut.o.valid)
             waited.append(valid)
 
-    run(dut, [bench])
+    simulate(dut, bench)
     assert waited == [0] + [1] * 8 + [0]
 
 
@@ -218,7 +208,7 @@ def test_receiver_stops_the_line_only_when_full_of_good_frames():
         assert not ctx.get(dut.i.ready)
         got.extend(await receive(ctx, dut.o, 160))
 
-    run(dut, [feed, collect])
+    simulate(dut, feed, collect)
     assert [item["data"] for item in got] == [b for frame in frames for b in frame.message]
 
 
@@ -239,7 +229,7 @@ def transmit(messages, sender=0.0, sink=0.0, seed=1):
     async def check(ctx):
         await watch(ctx, dut.o)
 
-    run(dut, [feed, collect], [check])
+    simulate(dut, feed, collect, background=[check])
     return bytes(got), want, cycles[0]
 
 

@@ -3,19 +3,9 @@ import gc
 import random
 
 import pytest
-from amaranth.sim import Simulator
 from gossamer.rtl.uart import Uart, baud_divisor
 from gossamer.sim.streams import idle, random_pauses, receive, send, watch
-
-
-def run(dut, benches, background=()):
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    for bench in benches:
-        sim.add_testbench(bench)
-    for bench in background:
-        sim.add_testbench(bench, background=True)
-    sim.run()
+from rtl_models import simulate
 
 
 def levels(values, period, stop=1, gap=0):
@@ -58,7 +48,7 @@ def receive_levels(divisor, line, count, sink=0.0):
     async def check(ctx):
         await watch(ctx, dut.o)
 
-    run(dut, [feed, collect], [counter(dut, pulses), check])
+    simulate(dut, feed, collect, background=[counter(dut, pulses), check])
     return got, tuple(pulses)
 
 
@@ -106,7 +96,7 @@ def test_overrun_is_reported_and_keeps_the_older_byte():
         await drive(ctx, dut, levels([4], 8))
         got.extend(await receive(ctx, dut.o, 1))
 
-    run(dut, [bench], [counter(dut, pulses)])
+    simulate(dut, bench, background=[counter(dut, pulses)])
     assert got == [1, 4]
     assert pulses == [0, 2]
 
@@ -127,7 +117,7 @@ def test_transmits_exact_bits(divisor, share):
             _, _, tx = await ctx.tick().sample(dut.tx)
             line.append(tx)
 
-    run(dut, [feed], [record])
+    simulate(dut, feed, background=[record])
     assert line[0] == 1
     at = 0
     while 0 in line[at:]:
@@ -159,7 +149,7 @@ def test_loopback():
     async def collect(ctx):
         got.extend(await receive(ctx, dut.o, len(values)))
 
-    run(dut, [feed, collect], [wire])
+    simulate(dut, feed, collect, background=[wire])
     assert got == values
 
 

@@ -68,6 +68,7 @@ def test_bits_on_the_pins_take_their_time(board):
         cycles[name] = port.cycles
     assert uart.cycles >= 10 * MODEL.divisor * (len(HELLO) + 50)
     assert board.cycles < 500
+    assert uart._simulation.framing_errors == 0
     uart.close()
 
 

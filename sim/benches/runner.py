@@ -107,11 +107,15 @@ def run_bench(
 
 def _build(runner, name: str, verilog: str, waves: bool, progress: Progress | None) -> Path:
     """Folder with the simulation's program, from the cache if it was built before."""
+    from cocotb_tools.config import libs_dir
+
     verilator, compiler = find_verilator(), find_compiler()
     headers = (Path(__file__).parents[1] / "stored.h").read_bytes()
+    # The program is linked to cocotb's libraries where they are installed now.
     key = digest(
-        verilog, str(waves), verilator.version, metadata.version("cocotb"), sys.version,
-        *compiler.command, compiler.version, *_BUILD_ARGS, *_MAKE_VARIABLES.values(), headers,
+        verilog, str(waves), verilator.version, metadata.version("cocotb"), str(libs_dir),
+        sys.version, *compiler.command, compiler.version, *_BUILD_ARGS, *_MAKE_VARIABLES.values(),
+        headers,
     )  # fmt: skip
     folder = cache_folder() / f"bench-{key[:32]}"
     with locked(folder.name):

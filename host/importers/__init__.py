@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Readers of trained networks, one file a source; `load_network` picks one by the file's suffix."""
 
+from importlib import import_module
 from pathlib import Path
 
 from ..errors import InputError
 from ..network import Network
-from .arrays import load_arrays
 
 __all__ = ["load_network"]
 
-READERS = {".npz": load_arrays, ".safetensors": load_arrays}
+READERS = {
+    ".npz": ("arrays", "load_arrays"),
+    ".safetensors": ("arrays", "load_arrays"),
+}
+"""Module and function that read files of a suffix: ``function(path, masks) -> Network``."""
 
 
 def load_network(path: str | Path, *, masks: str | Path | None = None) -> Network:
@@ -18,9 +22,9 @@ def load_network(path: str | Path, *, masks: str | Path | None = None) -> Networ
     Parameters
     ----------
     path : str or Path
-        ``.npz`` or ``.safetensors`` (`importers/arrays.py` says which names it should hold).
+        A file of a kind in `READERS`; the module named there says what it should hold.
     masks : str or Path, optional
-        A second such file with the pruning masks.
+        A second file with the pruning masks, for files of named arrays.
 
     Raises
     ------
@@ -28,6 +32,8 @@ def load_network(path: str | Path, *, masks: str | Path | None = None) -> Networ
         The file is of another kind, damaged, or pickled.
     InputError
         The file is missing, or holds no network that can be used.
+    ToolError
+        Files of this kind need a module that is not installed.
     """
     path = Path(path)
     reader = READERS.get(path.suffix.lower())
@@ -36,4 +42,6 @@ def load_network(path: str | Path, *, masks: str | Path | None = None) -> Networ
             f"{path}: cannot read files that end in {path.suffix!r}, "
             f"expected {' or '.join(READERS)}"
         )
-    return reader(path, None if masks is None else Path(masks))
+    module, function = reader
+    read = getattr(import_module(f".{module}", __name__), function)
+    return read(path, None if masks is None else Path(masks))

@@ -11,13 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import InputError
+from .finals import FINALS, apply_final
 
-__all__ = ["ACTIVATIONS", "MAX_WEIGHTS", "MAX_WIDTH", "Floats", "Layer", "Network", "as_samples"]
+__all__ = [
+    "ACTIVATIONS",
+    "MAX_WEIGHTS",
+    "MAX_WIDTH",
+    "Floats",
+    "Layer",
+    "Network",
+    "activate",
+    "as_samples",
+]
 
 Floats = npt.NDArray[np.float32]
 
-ACTIVATIONS = ("none", "relu")
-"""What may follow a layer's weights and bias."""
+ACTIVATIONS = ("none", "relu", "clip")
+"""What may follow a layer's weights and bias; ``clip`` has limits of its own."""
 
 MAX_WIDTH = 1 << 16
 """Most inputs or outputs of a layer."""
@@ -40,18 +50,27 @@ class Layer:
         Copied to float32; a column or row of a matrix is flattened.
     activation : str
         One of `ACTIVATIONS`.
+    limits : (float, float), optional
+        Lowest and highest output of ``clip``, rising; an infinite one does not limit.
+    output_range : (float, float), optional
+        Smallest and largest output, if the model's file states it; values beyond saturate.
+    output_levels : int
+        Steps from smallest to largest output of the grid that the file states, or 0 for none.
 
     Raises
     ------
     InputError
         A value is NaN or infinite (also after rounding to float32), an array is empty or has the
-        wrong shape, or the activation is unknown.
+        wrong shape, the activation is unknown, or limits or range do not rise.
     """
 
     name: str
     weight: Floats
     bias: Floats
     activation: str
+    limits: tuple[float, float] | None
+    output_range: tuple[float, float] | None
+    output_levels: int
 
     def __init__(
         self,
@@ -59,6 +78,10 @@ class Layer:
         weight: npt.ArrayLike,
         bias: npt.ArrayLike | None = None,
         activation: str = "none",
+        *,
+        limits: tuple[float, float] | None = None,
+        output_range: tuple[float, float] | None = None,
+        output_levels: int = 0,
     ) -> None:
         matrix = _as_float32(f"layer {name!r}: weight", weight)
         if matrix.ndim != 2:
@@ -87,6 +110,8 @@ class Layer:
                 f"layer {name!r}: activation is {activation!r}, expected one of "
                 f"{', '.join(ACTIVATIONS)}"
             )
+        _check_limits(name, activation, limits)
+        _check_range(f"layer {name!r}: output range", output_range, output_levels)
         vector = vector.reshape(rows)
         for array in (matrix, vector):
             array.flags.writeable = False
@@ -94,6 +119,9 @@ class Layer:
         object.__setattr__(self, "weight", matrix)
         object.__setattr__(self, "bias", vector)
         object.__setattr__(self, "activation", activation)
+        object.__setattr__(self, "limits", limits)
+        object.__setattr__(self, "output_range", output_range)
+        object.__setattr__(self, "output_levels", output_levels)
 
     @property
     def n_rows(self) -> int:
@@ -120,7 +148,7 @@ class Layer:
                 f"layer {self.name!r}: an output is too large for float32; "
                 "check the scale of weights and inputs"
             )
-        return np.maximum(y, np.float32(0)) if self.activation == "relu" else y
+        return activate(y, self.activation, self.limits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,17 +163,23 @@ class Network:
         Smallest and largest input value, if the model's file states it.
     notes : tuple of str
         What the importer did that a user may want to know.
+    input_levels : int
+        Steps from smallest to largest input of the grid that the file states, or 0 for none.
+    final : str
+        One of `finals.FINALS`: what the host does to the last layer's outputs.
 
     Raises
     ------
     InputError
-        No layer, two layers of one name, layers that do not chain, or a range that is not
-        finite and rising.
+        No layer, two layers of one name, layers that do not chain, a range that is not finite and
+        rising, or an unknown final step.
     """
 
     layers: tuple[Layer, ...]
     input_range: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
+    input_levels: int = 0
+    final: str = "none"
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -161,12 +195,9 @@ class Network:
                     f"{after.name!r} takes {after.n_cols} inputs; check the order of the layers "
                     "and that weights are (outputs, inputs)"
                 )
-        if self.input_range is not None:
-            low, high = self.input_range
-            if not (np.isfinite(low) and np.isfinite(high) and low < high):
-                raise InputError(
-                    f"input range is [{low}, {high}], expected two finite numbers, rising"
-                )
+        _check_range("input range", self.input_range, self.input_levels)
+        if self.final not in FINALS:
+            raise InputError(f"final step is {self.final!r}, expected one of {', '.join(FINALS)}")
 
     @property
     def n_inputs(self) -> int:
@@ -194,8 +225,38 @@ class Network:
         return outputs
 
     def run(self, x: npt.ArrayLike) -> Floats:
-        """Outputs of the last layer, (n, n_outputs) float32, for inputs (n, n_inputs)."""
-        return self.run_layers(x)[-1]
+        """What the network answers, float32, for inputs (n, n_inputs).
+
+        Outputs (n, n_outputs) of the last layer after the final step; (n, 1) after ``argmax``.
+        """
+        return apply_final(self.final, self.run_layers(x)[-1])
+
+
+def activate(y: Floats, activation: str, limits: tuple[float, float] | None) -> Floats:
+    """What a layer's activation makes of its sums; `limits` are those of ``clip``."""
+    if activation == "relu":
+        return np.maximum(y, np.float32(0))
+    if activation == "clip":
+        assert limits is not None
+        return np.clip(y, np.float32(limits[0]), np.float32(limits[1]))
+    return y
+
+
+def _check_limits(name: str, activation: str, limits: tuple[float, float] | None) -> None:
+    if activation == "clip" and limits is not None and limits[0] < limits[1]:
+        return
+    if activation != "clip" and limits is None:
+        return
+    expected = "two numbers, rising" if activation == "clip" else f"none beside {activation!r}"
+    raise InputError(f"layer {name!r}: limits of the output are {limits}, expected {expected}")
+
+
+def _check_range(where: str, stated: tuple[float, float] | None, levels: int) -> None:
+    if stated is not None and not -np.inf < stated[0] < stated[1] < np.inf:
+        low, high = stated
+        raise InputError(f"{where} is [{low}, {high}], expected two finite numbers, rising")
+    if levels < 0 or (levels and stated is None):
+        raise InputError(f"{where} has {levels} steps, expected 0, or a range with its steps")
 
 
 def as_samples(where: str, x: npt.ArrayLike, width: int) -> Floats:

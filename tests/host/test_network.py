@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 from gossamer.host.errors import InputError
+from gossamer.host.finals import apply_final
 from gossamer.host.network import MAX_WIDTH, Layer, Network, as_samples
 
 
@@ -65,6 +66,45 @@ def test_bad_layers(weight, bias, text):
 def test_unknown_activation():
     with pytest.raises(InputError, match="activation is 'gelu', expected one of none, relu"):
         Layer("a", [[1.0]], None, "gelu")
+
+
+def test_clip():
+    layer = Layer("a", [[1.0]], [0.5], "clip", limits=(0, 6))
+    assert layer.run(np.float32([[-3], [1], [9]])).ravel().tolist() == [0, 1.5, 6]
+    upper = Layer("a", [[1.0]], None, "clip", limits=(-np.inf, 2))
+    assert upper.run(np.float32([[-9], [9]])).ravel().tolist() == [-9, 2]
+    for activation, limits, text in (
+        ("clip", None, "limits of the output are None, expected two numbers, rising"),
+        ("clip", (1, 1), r"are \(1, 1\), expected two numbers, rising"),
+        ("clip", (0, np.nan), "expected two numbers, rising"),
+        ("relu", (0, 6), r"are \(0, 6\), expected none beside 'relu'"),
+    ):
+        with pytest.raises(InputError, match=text):
+            Layer("a", [[1.0]], None, activation, limits=limits)
+
+
+def test_declared_ranges():
+    layer = Layer("a", [[1.0]], output_range=(0, 2.55), output_levels=255)
+    network = Network((layer,), (-1, 1), input_levels=254)
+    assert (layer.output_range, layer.output_levels) == ((0, 2.55), 255)
+    assert (network.input_range, network.input_levels) == ((-1, 1), 254)
+    with pytest.raises(InputError, match=r"layer 'a': output range is \[1, 0\], expected two"):
+        Layer("a", [[1.0]], output_range=(1, 0))
+    with pytest.raises(InputError, match="output range has 255 steps, expected 0, or a range"):
+        Layer("a", [[1.0]], output_levels=255)
+    with pytest.raises(InputError, match="input range has -1 steps"):
+        Network((layer,), (0, 1), input_levels=-1)
+
+
+def test_final_step():
+    layer = Layer("a", np.eye(3))
+    x = np.float32([[1, 3, 2], [900, -900, 900]])
+    for final in ("none", "softmax", "argmax", "sigmoid"):
+        got = Network((layer,), final=final).run(x)
+        assert got.dtype == np.float32
+        assert np.array_equal(got, apply_final(final, x))
+    with pytest.raises(InputError, match="final step is 'tanh', expected one of none, softmax"):
+        Network((layer,), final="tanh")
 
 
 def test_bad_networks():

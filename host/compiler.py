@@ -145,7 +145,6 @@ def compile_network(network: QuantizedNetwork, config: EngineConfig) -> Image:
             "signed_in": int(layer.signed_in),
             "signed_out": int(layer.signed_out),
             "from_merge": int(k > 0),
-            "unit": 0,
             "last_input": n_columns - 1,
             "last_row": rows - 1,
             "columns_base": columns_base,

@@ -24,9 +24,9 @@ class EngineConfig:
     n_pes : int
         Processing elements of the sparse array, 1..64. One multiplier each.
     activation_bits : int
-        Width A of an activation: 8.
+        Width A of an activation: 8 or 16.
     sum_bits : int
-        Width P of a partial sum: 24 or 32.
+        Width P of a partial sum: 24 or 32 with A = 8, 36 with A = 16.
     entry_bits : int
         Width of a word of weight memory: 12..36. It holds one entry: row index from bit 0 up, code
         from the top bit down, split per layer.
@@ -46,15 +46,27 @@ class EngineConfig:
     max_layers : int
         Program records, 1..64.
     input_depth : int
-        Activations in one input slot, a power of two in 4..32768. There are two slots.
+        Activations of one image in an input slot, a power of two in 4..32768. There are two slots,
+        and with a tile two banks of the same size for vectors between layers.
     output_depth : int
-        Values in the result buffer, a power of two in 2..32768.
+        Values of one image in the result buffer, a power of two in 2..32768.
     rx_bytes : int
         Receive buffer of the link in bytes, a power of two in 128..4096.
     counters : bool
         Whether the classes of multiplier cycles are counted (cycles are, always).
     spram : bool
         Weight memory in iCE40 UltraPlus single-port RAM; needs entry_bits=16, weight_depth=16384.
+    tile_rows : int
+        Rows R of the tensor tile: 0 (no tile), 1, 2, 4 or 8. It has 2 R C multipliers.
+    tile_columns : int
+        Columns C of the tensor tile: 1, 2 or 4; 1 without a tile. So many images make one run.
+    tile_code_bits : int
+        Bits of a code in the tile's weight memory, 1..8.
+    tile_depth : int
+        Words of the tile's weight memory, per row of the tile, 2..65536: one word holds two
+        weights of a group of four inputs.
+    tile_bias_depth : int
+        Rows, over all layers that run on the tile, 2..65536.
 
     Raises
     ------
@@ -80,6 +92,11 @@ class EngineConfig:
     rx_bytes: int = 1024
     counters: bool = True
     spram: bool = False
+    tile_rows: int = 0
+    tile_columns: int = 1
+    tile_code_bits: int = 4
+    tile_depth: int = 16384
+    tile_bias_depth: int = 1024
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -88,8 +105,8 @@ class EngineConfig:
             if type(value) is not kind:
                 raise TypeError(f"{field.name} must be {kind.__name__}, not {value!r}")
         self._check_range("n_pes", 1, 64)
-        self._check_choice("activation_bits", (8,))
-        self._check_choice("sum_bits", (24, 32))
+        self._check_choice("activation_bits", (8, 16))
+        self._check_choice("sum_bits", (24, 32) if self.activation_bits == 8 else (36,))
         self._check_range("entry_bits", 12, 36)
         self._check_range("weight_depth", 16, 65536)
         self._check_range("rows_per_pe", 2, 1024)
@@ -101,6 +118,16 @@ class EngineConfig:
         self._check_power("input_depth", 4, 32768)
         self._check_power("output_depth", 2, 32768)
         self._check_power("rx_bytes", 128, 4096)
+        self._check_choice("tile_rows", (0, 1, 2, 4, 8))
+        self._check_choice("tile_columns", (1, 2, 4) if self.tile_rows else (1,))
+        self._check_range("tile_code_bits", 1, 8)
+        self._check_range("tile_depth", 2, 65536)
+        self._check_range("tile_bias_depth", 2, 65536)
+        if self.result_bytes > 61440:
+            raise ValueError(
+                "output_depth must leave the results of one run at most 61440 bytes, not "
+                f"{self.result_bytes}"
+            )
         if self.row_bits + 1 > self.entry_bits:
             raise ValueError(
                 f"entry_bits must exceed the {self.row_bits} bits of "
@@ -169,6 +196,36 @@ class EngineConfig:
     def slot_bits(self) -> int:
         """Bits that number an activation of any layer: input slot or row slot."""
         return max(ceil_log2(self.input_depth), ceil_log2(self.rows_per_pe * self.n_pes))
+
+    @property
+    def image_bits(self) -> int:
+        """Bits that count the images of a run, 1..batch."""
+        return self.batch.bit_length()
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of an activation on the link."""
+        return self.activation_bits // 8
+
+    @property
+    def batch(self) -> int:
+        """Images that one run can hold."""
+        return self.tile_columns
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of the results of a full run."""
+        return self.output_depth * self.batch * self.activation_bytes
+
+    @property
+    def multipliers(self) -> int:
+        """Multipliers of all units."""
+        return self.n_pes + 2 * self.tile_rows * self.tile_columns
+
+    @property
+    def tile_word_bits(self) -> int:
+        """Bits of a word of the tile's weight memory: two pairs of position and code."""
+        return 2 * (2 + self.tile_code_bits)
 
     @property
     def max_payload(self) -> int:

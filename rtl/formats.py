@@ -26,16 +26,20 @@ __all__ = [
     "Section",
     "State",
     "Status",
+    "Unit",
     "bytes_per_word",
     "pack_bias",
     "pack_columns",
     "pack_entries",
     "pack_record",
+    "pack_tile_bias",
+    "pack_tile_words",
     "program_fields",
     "section",
+    "sections_of",
 ]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class Section(IntEnum):
@@ -45,6 +49,15 @@ class Section(IntEnum):
     COLUMNS = 2
     CODEBOOK = 3
     PROGRAM = 4
+    TILE_WEIGHTS = 5
+    TILE_BIASES = 6
+
+
+class Unit(IntEnum):
+    """What a layer runs on: field `unit` of its program record."""
+
+    SPARSE_ARRAY = 0
+    TENSOR_TILE = 1
 
 
 class Command(IntEnum):
@@ -85,9 +98,9 @@ COUNTER_NAMES = (
     "cycles", "busy", "filler", "imbalance", "queue_full", "starved", "broadcast", "drain",
 )  # fmt: skip
 """Counters at the head of every result, u32 little-endian, in this order. Each cycle of each
-multiplier is in exactly one of the seven classes, so the classes add up to n_pes x cycles."""
+multiplier is in exactly one of the seven classes, so the classes add up to multipliers x cycles."""
 
-IDENTITY = struct.Struct("<4sHBBBBBBIHHHHHHHHI8s")
+IDENTITY = struct.Struct("<4sHBBBBBBIHHHHHHHHBBBBHHI8s")
 
 
 @dataclass(frozen=True)
@@ -102,13 +115,14 @@ class Identity:
     MAGIC: ClassVar[bytes] = b"GSMR"
 
     def pack(self) -> bytes:
-        """Bytes of the identity ROM (`IDENTITY`, 44 bytes)."""
+        """Bytes of the identity ROM (`IDENTITY`, 52 bytes)."""
         c = self.config
         return IDENTITY.pack(
             self.MAGIC, self.protocol, c.activation_bits, c.sum_bits, c.n_pes, c.entry_bits,
             c.count_bits, c.counters | c.spram << 1, c.weight_depth, c.rows_per_pe,
             c.column_words - 1, c.codebook_depth, c.queue_depth, c.max_layers, c.input_depth,
-            c.output_depth, c.rx_bytes, self.clock_hz, self.bitstream_id,
+            c.output_depth, c.rx_bytes, c.tile_rows, c.tile_columns, c.tile_code_bits, 0,
+            c.tile_depth - 1, c.tile_bias_depth - 1, self.clock_hz, self.bitstream_id,
         )  # fmt: skip
 
     @classmethod
@@ -128,14 +142,26 @@ class Identity:
         if len(raw) != IDENTITY.size:
             raise ValueError(f"identity must have {IDENTITY.size} bytes, not {len(raw)}")
         (_, _, activation, sums, pes, entry, count, flags, depth, rows, columns, codebook, queue,
-         layers, inputs, outputs, rx, clock, bitstream_id) = IDENTITY.unpack(raw)  # fmt: skip
+         layers, inputs, outputs, rx, tile_rows, tile_columns, tile_code_bits, _, tile_depth,
+         tile_biases, clock, bitstream_id) = IDENTITY.unpack(raw)  # fmt: skip
         config = EngineConfig(
             n_pes=pes, activation_bits=activation, sum_bits=sums, entry_bits=entry,
             weight_depth=depth, rows_per_pe=rows, column_words=columns + 1, count_bits=count,
             codebook_depth=codebook, queue_depth=queue, max_layers=layers, input_depth=inputs,
             output_depth=outputs, rx_bytes=rx, counters=bool(flags & 1), spram=bool(flags & 2),
+            tile_rows=tile_rows, tile_columns=tile_columns, tile_code_bits=tile_code_bits,
+            tile_depth=tile_depth + 1, tile_bias_depth=tile_biases + 1,
         )  # fmt: skip
         return cls(config, clock, bitstream_id)
+
+
+def sections_of(config: EngineConfig) -> dict[Section, int]:
+    """Kinds of section that an engine takes, and how many memories of the kind it has."""
+    kinds = {Section.WEIGHTS: config.n_pes, Section.COLUMNS: config.n_pes}
+    kinds |= {Section.CODEBOOK: 1, Section.PROGRAM: 1}
+    if config.tile_rows:
+        kinds |= {Section.TILE_WEIGHTS: config.tile_rows, Section.TILE_BIASES: 1}
+    return kinds
 
 
 def bytes_per_word(kind: Section, config: EngineConfig) -> int:
@@ -145,6 +171,8 @@ def bytes_per_word(kind: Section, config: EngineConfig) -> int:
         Section.COLUMNS: config.column_bits,
         Section.CODEBOOK: 16,
         Section.PROGRAM: 16,
+        Section.TILE_WEIGHTS: config.tile_word_bits,
+        Section.TILE_BIASES: config.sum_bits - 1 + config.shift_bits,
     }[kind]
     return -(-bits // 8)
 
@@ -155,7 +183,8 @@ SECTION_HEADER = struct.Struct("<BBHI")
 def section(kind: Section, pe: int, address: int, words: list[int], config: EngineConfig) -> bytes:
     """One section of an image: header (kind u8, pe u8, address u16, count u32), then the words.
 
-    `pe` is 0 for memories that all PEs share (codebook, program).
+    `pe` is the row of the tile for TILE_WEIGHTS, and 0 for memories that there is one of
+    (`sections_of`). Codebook values go to every PE and to the tile.
     """
     size = bytes_per_word(kind, config)
     body = b"".join(int(word).to_bytes(size, "little") for word in words)
@@ -178,10 +207,34 @@ def pack_entries(
 
 def pack_bias(bias: int, shift: int, config: EngineConfig) -> list[int]:
     """One row's bias (sum_bits - 1 bits, rounding constant included), then its shift, in words."""
-    width = config.sum_bits - 1
-    value = (bias & ((1 << width) - 1)) | shift << width
+    value = pack_tile_bias(bias, shift, config)
     mask = (1 << config.entry_bits) - 1
     return [value >> (i * config.entry_bits) & mask for i in range(config.bias_words)]
+
+
+def pack_tile_words(
+    positions: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], config: EngineConfig
+) -> npt.NDArray[np.int64]:
+    """Words of the tile's weight memory.
+
+    Parameters
+    ----------
+    positions, codes : (..., 2) int64
+        Place within the group of four inputs, 0..3, and code of the two weights of a word. From
+        bit 0 up: position and code of the first, position and code of the second.
+
+    Returns
+    -------
+    (...) int64
+    """
+    pairs = positions | codes << 2
+    return pairs[..., 0] | pairs[..., 1] << (2 + config.tile_code_bits)
+
+
+def pack_tile_bias(bias: int, shift: int, config: EngineConfig) -> int:
+    """One row's bias (sum_bits - 1 bits, rounding constant included), then its shift: one word."""
+    width = config.sum_bits - 1
+    return (bias & ((1 << width) - 1)) | shift << width
 
 
 def pack_columns(
@@ -208,16 +261,15 @@ def pack_columns(
 
 def program_fields(config: EngineConfig) -> list[tuple[str, int, int, int]]:
     """Fields of a program record: (name, 16-bit word, lowest bit, width)."""
-    return [
+    fields = [
         ("last", 0, 0, 1),  # results leave after this layer
         ("keep_zeros", 0, 1, 1),  # the drain emits zeros too
         ("wide_counts", 0, 2, 1),  # column records hold 4 wide counts, not 8 narrow ones
         ("zero_code", 0, 3, 1),  # code 0 stands for a zero weight (counted as filler)
         ("signed_in", 0, 4, 1),  # the layer's input is signed
         ("signed_out", 0, 5, 1),  # the layer's output is signed
-        ("from_merge", 0, 6, 1),  # source: 0 the input slot, 1 the layer before
-        ("unit", 0, 8, 4),  # 0: sparse array
-        ("last_input", 1, 0, 16),  # number of inputs - 1 (input slot only)
+        ("from_merge", 0, 6, 1),  # source: the layer before, straight from the merge tree
+        ("last_input", 1, 0, 16),  # number of inputs - 1 (not from_merge)
         ("last_row", 2, 0, 16),  # rows per PE - 1
         ("columns_base", 3, 0, 16),  # word address in the column records
         ("codebook_base", 4, 0, 16),  # a multiple of 2**code_bits
@@ -228,10 +280,23 @@ def program_fields(config: EngineConfig) -> list[tuple[str, int, int, int]]:
         ("high", 9, 0, config.activation_bits),
         ("last_drain_word", 10, 0, 16),  # (rows per PE) x bias_words - 1
     ]
+    if config.tile_rows:
+        fields += [
+            ("two_pass", 0, 7, 1),  # tile: two words per group of inputs, not one
+            ("unit", 0, 8, 4),  # `Unit`
+            ("from_bank", 0, 12, 1),  # source: 0 the input slot, 1 a bank
+            ("source_bank", 0, 13, 1),
+            ("to_bank", 0, 14, 1),  # outputs go to a bank
+            ("target_bank", 0, 15, 1),
+            ("tile_base", 11, 0, 16),  # word address in the tile's weights
+            ("tile_bias_base", 12, 0, 16),  # address of the first row's bias
+            ("last_block", 13, 0, 16),  # ceil(rows / tile_rows) - 1
+        ]
+    return fields
 
 
 RECORD_STRIDE = 16
-"""Program memory words per record (11 are used)."""
+"""Program memory words per record (11 are used, 14 with a tile)."""
 
 
 def pack_record(values: dict[str, int], config: EngineConfig) -> list[int]:

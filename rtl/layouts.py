@@ -9,8 +9,8 @@ from amaranth.hdl import ValueLike
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
-from .config import EngineConfig
-from .formats import Section, bytes_per_word, program_fields
+from .config import EngineConfig, ceil_log2
+from .formats import bytes_per_word, program_fields, sections_of
 
 __all__ = [
     "WriteBus",
@@ -19,7 +19,9 @@ __all__ = [
     "layer_layout",
     "select_layer",
     "slice_layout",
+    "tile_activity_layout",
     "token_layout",
+    "vector_layout",
 ]
 
 
@@ -60,13 +62,33 @@ def token_layout(config: EngineConfig, pe_bits: int) -> data.StructLayout:
     )
 
 
+def vector_layout(config: EngineConfig) -> data.StructLayout:
+    """Outputs of one row for a run's images, on their way to a bank or the results.
+
+    `images` marks the images whose value is there; `slot` is the row's place in the vector.
+    """
+    return data.StructLayout(
+        {
+            "slot": config.slot_bits,
+            "values": data.ArrayLayout(config.activation_bits, config.batch),
+            "images": config.batch,
+        }
+    )
+
+
+def tile_activity_layout(config: EngineConfig) -> data.StructLayout:
+    """Multipliers of the tile by class in a cycle; the rest are starved."""
+    count = range(2 * config.tile_rows * config.tile_columns + 1)
+    return data.StructLayout({"busy": count, "filler": count, "imbalance": count, "drain": count})
+
+
 def select_layer(layers: data.View, parity: ValueLike) -> data.View:
     """Pick one of the two layers' parameters that are in use."""
     return layers.shape().elem_shape(Mux(parity, layers[1].as_value(), layers[0].as_value()))
 
 
 class WriteBus(wiring.PureInterface):
-    """Loader's bus: one word for one memory of one PE."""
+    """Loader's bus: one word for one memory of one PE or row of the tile."""
 
     en: Signal
     kind: Signal
@@ -82,12 +104,13 @@ class WriteSignature(wiring.Signature):
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        width = 8 * max(bytes_per_word(kind, config) for kind in Section)
+        kinds = sections_of(config)
+        width = 8 * max(bytes_per_word(kind, config) for kind in kinds)
         super().__init__(
             {
                 "en": Out(1),
                 "kind": Out(3),
-                "pe": Out(max(config.pe_bits, 1)),
+                "pe": Out(max(ceil_log2(max(kinds.values())), 1)),
                 "address": Out(16),
                 "data": Out(width),
             }

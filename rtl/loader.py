@@ -6,7 +6,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import EngineConfig
-from .formats import SECTION_HEADER, Section, bytes_per_word
+from .formats import SECTION_HEADER, bytes_per_word, sections_of
 from .layouts import WriteBus, WriteSignature
 
 __all__ = ["Loader"]
@@ -16,8 +16,8 @@ class Loader(wiring.Component):
     """Parse sections (`formats.section`): a header of eight bytes, then words of whole bytes.
 
     **Latency**: a word is written in the cycle after its last byte. **Throughput**: one byte per
-    cycle, never stalls. A header with an unknown kind or a PE that is not there sets `error`, and
-    nothing is written until `restart`.
+    cycle, never stalls. A header with an unknown kind or a PE or tile row that is not there sets
+    `error`, and nothing is written until `restart`.
 
     Parameters
     ----------
@@ -61,7 +61,8 @@ class Loader(wiring.Component):
         write = self.write
         header = Signal(8 * SECTION_HEADER.size)
         header_left = Signal(range(SECTION_HEADER.size), init=SECTION_HEADER.size - 1)
-        word_bytes = {kind: bytes_per_word(kind, config) for kind in Section}
+        memories = sections_of(config)
+        word_bytes = {kind: bytes_per_word(kind, config) for kind in memories}
         gathered = Signal.like(write.data)
         size = Signal(range(max(word_bytes.values()) + 1))
         byte_left = Signal.like(size)
@@ -98,10 +99,10 @@ class Loader(wiring.Component):
                         for known, width in word_bytes.items():
                             with m.Case(known):
                                 m.d.sync += [size.eq(width - 1), byte_left.eq(width - 1)]
+                                with m.If(new_pe >= memories[known]):
+                                    m.d.sync += self.error.eq(1)
                         with m.Default():
                             m.d.sync += self.error.eq(1)
-                    with m.If(new_pe >= config.n_pes):
-                        m.d.sync += self.error.eq(1)
             with m.Else():
                 m.d.sync += [
                     gathered.eq(Cat(gathered[8:], self.i.payload)),

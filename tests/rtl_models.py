@@ -2,7 +2,7 @@
 """Plain layers, their place in the memories and small bench helpers for tests of rtl blocks."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from amaranth import ClockDomain, Module
@@ -25,6 +25,11 @@ TINY = EngineConfig(
     rx_bytes=128,
 )  # fmt: skip
 """Every parameter at its minimum."""
+
+TILED = replace(
+    SMALL, n_pes=3, rows_per_pe=8, tile_rows=2, tile_columns=2, tile_depth=512, tile_bias_depth=64
+)  # fmt: skip
+"""Both units, and two images per run."""
 
 PAUSES = [0.0, 0.5]
 """Shares of random pauses on both sides of a block."""

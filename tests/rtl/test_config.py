@@ -16,6 +16,9 @@ RANGES = {
     "count_bits": (2, 8),
     "queue_depth": (2, 64),
     "max_layers": (1, 64),
+    "tile_code_bits": (1, 8),
+    "tile_depth": (2, 65536),
+    "tile_bias_depth": (2, 65536),
 }
 POWERS = {
     "codebook_depth": (4, 4096),
@@ -49,7 +52,11 @@ def test_powers_of_two(name, low, high):
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("activation_bits", 16, r"activation_bits must be one of \(8,\), not 16"),
+        ("activation_bits", 12, r"activation_bits must be one of \(8, 16\), not 12"),
+        ("activation_bits", 16, r"sum_bits must be one of \(36,\), not 32"),
+        ("sum_bits", 36, r"sum_bits must be one of \(24, 32\), not 36"),
+        ("tile_rows", 3, r"tile_rows must be one of \(0, 1, 2, 4, 8\), not 3"),
+        ("tile_columns", 2, r"tile_columns must be one of \(1,\), not 2"),
         ("sum_bits", 28, r"sum_bits must be one of \(24, 32\), not 28"),
     ],
 )
@@ -75,6 +82,11 @@ def test_kinds(field):
         ({"rows_per_pe": 64, "count_bits": 3}, "wide count of 6 bits, not 64"),
         ({"spram": True, "entry_bits": 16}, "spram needs entry_bits=16 and weight_depth=16384"),
         ({"spram": True, "weight_depth": 16384}, "not 18 and 16384"),
+        ({"tile_rows": 2, "tile_columns": 8}, r"tile_columns must be one of \(1, 2, 4\), not 8"),
+        (
+            {"tile_rows": 8, "tile_columns": 4, "output_depth": 16384},
+            "at most 61440 bytes, not 65536",
+        ),
     ],
 )
 def test_parameters_that_do_not_go_together(options, text):
@@ -97,6 +109,19 @@ def test_derived_widths():
     assert (default.slot_bits, default.column_bits) == (12, 55)
     assert replace(SMALL, n_pes=5).slot_bits == 7
     assert replace(SMALL, weight_depth=513).base_bits == 10
+
+
+def test_derived_sizes_of_a_tile():
+    plain = EngineConfig()
+    assert (plain.batch, plain.image_bits, plain.multipliers, plain.activation_bytes) == (
+        1, 1, 16, 1,
+    )  # fmt: skip
+    tiled = replace(plain, tile_rows=8, tile_columns=4, tile_code_bits=6, output_depth=256)
+    assert (tiled.batch, tiled.image_bits, tiled.multipliers, tiled.tile_word_bits) == (
+        4, 3, 80, 16,
+    )  # fmt: skip
+    wide = replace(tiled, activation_bits=16, sum_bits=36)
+    assert (wide.activation_bytes, wide.result_bytes, wide.shift_bits) == (2, 2048, 6)
 
 
 def test_config_is_frozen_and_hashable():

@@ -12,15 +12,19 @@ from gossamer.rtl.formats import (
     RECORD_STRIDE,
     Identity,
     Section,
+    Unit,
     bytes_per_word,
     pack_bias,
     pack_columns,
     pack_entries,
     pack_record,
+    pack_tile_bias,
+    pack_tile_words,
     program_fields,
     section,
+    sections_of,
 )
-from rtl_models import SMALL, TINY
+from rtl_models import SMALL, TILED, TINY
 
 LARGEST = EngineConfig(
     n_pes=64, entry_bits=36, weight_depth=65536, rows_per_pe=1024, column_words=65536,
@@ -36,13 +40,13 @@ def bits(value, low, width):
 
 
 @pytest.mark.parametrize(
-    "config", [SMALL, TINY, LARGEST, SPRAM], ids="small tiny large spram".split()
+    "config", [SMALL, TINY, LARGEST, SPRAM, TILED], ids="small tiny large spram tiled".split()
 )
 def test_identity_round_trip(config):
     identity = Identity(config, 48_000_000, b"12345678")
     raw = identity.pack()
-    assert len(raw) == IDENTITY.size == 44
-    assert raw[:6] == b"GSMR\1\0"
+    assert len(raw) == IDENTITY.size == 52
+    assert raw[:6] == b"GSMR\2\0"
     assert Identity.unpack(raw) == identity
 
 
@@ -51,9 +55,9 @@ def test_identity_round_trip(config):
     [
         (b"", r"must start with b'GSMR', not b''"),
         (b"GSMX" + bytes(40), r"must start with b'GSMR', not b'GSMX'"),
-        (b"GSMR\2\0" + bytes(38), r"protocol version must be 1, not 2"),
-        (b"GSMR\1\0" + bytes(37), r"must have 44 bytes, not 43"),
-        (b"GSMR\1\0" + bytes(38), r"n_pes must be in 1\.\.64, not 0"),
+        (b"GSMR\1\0" + bytes(46), r"protocol version must be 2, not 1"),
+        (b"GSMR\2\0" + bytes(45), r"must have 52 bytes, not 51"),
+        (b"GSMR\2\0" + bytes(46), r"n_pes must be in 1\.\.64, not 0"),
     ],
     ids=["empty", "magic", "version", "length", "parameter"],
 )
@@ -74,10 +78,14 @@ def test_entries_hold_row_and_reversed_code(entry_bits):
 
 
 @pytest.mark.parametrize(
-    ("sum_bits", "entry_bits", "n_words"), [(24, 12, 3), (24, 36, 1), (32, 18, 2), (32, 36, 1)]
+    ("sum_bits", "entry_bits", "n_words"),
+    [(24, 12, 3), (24, 36, 1), (32, 18, 2), (32, 36, 1), (36, 18, 3)],
 )
 def test_bias_and_shift(sum_bits, entry_bits, n_words):
-    config = replace(SMALL, sum_bits=sum_bits, entry_bits=entry_bits)
+    activation_bits = 16 if sum_bits == 36 else 8
+    config = replace(
+        SMALL, activation_bits=activation_bits, sum_bits=sum_bits, entry_bits=entry_bits
+    )
     most = (1 << (sum_bits - 2)) - 1
     for bias in (0, 1, -1, most, -most - 1):
         for shift in (0, 1, sum_bits - 1):
@@ -87,6 +95,19 @@ def test_bias_and_shift(sum_bits, entry_bits, n_words):
             whole = sum(word << (k * entry_bits) for k, word in enumerate(words))
             assert bits(whole, 0, sum_bits - 1) == bias % (1 << (sum_bits - 1))
             assert whole >> (sum_bits - 1) == shift
+            assert pack_tile_bias(bias, shift, config) == whole
+
+
+def test_tile_words_hold_two_pairs():
+    config = replace(TILED, tile_code_bits=5)
+    positions = np.array([[[0, 3], [1, 2]]])
+    codes = np.array([[[31, 0], [17, 30]]])
+    words = pack_tile_words(positions, codes, config)
+    assert words.shape == (1, 2)
+    first, second = (int(word) for word in words[0])
+    assert [bits(first, low, n) for low, n in ((0, 2), (2, 5), (7, 2), (9, 5))] == [0, 31, 3, 0]
+    assert [bits(second, low, n) for low, n in ((0, 2), (2, 5), (7, 2), (9, 5))] == [1, 17, 2, 30]
+    assert max(first, second) < 1 << config.tile_word_bits == 1 << 14
 
 
 def test_columns_hold_base_and_counts():
@@ -109,12 +130,14 @@ def test_base_of_empty_slices_behind_a_full_memory(wide):
     assert word == 0
 
 
-def test_record_fields_do_not_overlap():
+@pytest.mark.parametrize("config", [SMALL, TILED], ids=["array", "tile"])
+def test_record_fields_do_not_overlap(config):
     taken = {}
-    for name, word, low, width in program_fields(SMALL):
+    zeros = {name: 0 for name, _, _, _ in program_fields(config)}
+    for name, word, low, width in program_fields(config):
         assert word < RECORD_STRIDE
         assert low + width <= 16
-        record = pack_record(FIELDS | {name: 1}, SMALL)
+        record = pack_record(zeros | {name: 1}, config)
         assert record == [1 << low if k == word else 0 for k in range(RECORD_STRIDE)]
         for bit in range(low, low + width):
             assert taken.setdefault((word, bit), name) == name
@@ -122,7 +145,11 @@ def test_record_fields_do_not_overlap():
 
 def test_record_extremes():
     assert pack_record(FIELDS | {"low": -128, "high": 255}, SMALL)[8:10] == [0x80, 0xFF]
-    assert pack_record(FIELDS | {"columns_base": 65535, "unit": 15}, SMALL)[0] == 15 << 8
+    assert pack_record(FIELDS | {"columns_base": 65535}, SMALL)[3] == 65535
+    tile = {name: 0 for name, _, _, _ in program_fields(TILED)}
+    assert pack_record(tile | {"unit": Unit.TENSOR_TILE}, TILED)[0] == 1 << 8
+    wide = replace(SMALL, activation_bits=16, sum_bits=36)
+    assert pack_record(FIELDS | {"low": -32768, "high": 65535}, wide)[8:10] == [0x8000, 0xFFFF]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +159,7 @@ def test_record_extremes():
         ({"low": -129}, "low must fit 8 bits, not -129"),
         ({"high": 256}, "high must fit 8 bits, not 256"),
         ({"last_row": -1}, "last_row must fit 16 bits, not -1"),
-        ({"unit": None}, "unit must fit 4 bits, not None"),
+        ({"row_mask": None}, "row_mask must fit 16 bits, not None"),
         ({"depth": 1}, r"unknown program fields \['depth'\]"),
     ],
 )
@@ -157,8 +184,14 @@ def test_section_bytes():
 
 
 def test_bytes_per_word():
-    assert [bytes_per_word(kind, SMALL) for kind in Section] == [3, 5, 2, 2]
-    assert [bytes_per_word(kind, LARGEST) for kind in Section] == [5, 10, 2, 2]
+    assert [bytes_per_word(kind, SMALL) for kind in sections_of(SMALL)] == [3, 5, 2, 2]
+    assert [bytes_per_word(kind, LARGEST) for kind in sections_of(LARGEST)] == [5, 10, 2, 2]
+    assert [bytes_per_word(kind, TILED) for kind in Section] == [3, 5, 2, 2, 2, 5]
+
+
+def test_sections_of():
+    assert list(sections_of(SMALL)) == list(Section)[:4]
+    assert sections_of(TILED) == {1: 3, 2: 3, 3: 1, 4: 1, 5: 2, 6: 1}
 
 
 def test_counter_names():

@@ -7,7 +7,7 @@ import pytest
 from amaranth import Module, Signal
 from amaranth.lib import data
 from gossamer.rtl.config import EngineConfig
-from gossamer.rtl.formats import Section, program_fields
+from gossamer.rtl.formats import program_fields, sections_of
 from gossamer.rtl.layouts import (
     WriteBus,
     WriteSignature,
@@ -15,9 +15,11 @@ from gossamer.rtl.layouts import (
     layer_layout,
     select_layer,
     slice_layout,
+    tile_activity_layout,
     token_layout,
+    vector_layout,
 )
-from rtl_models import SMALL, TINY, layer_values, simulate
+from rtl_models import SMALL, TILED, TINY, layer_values, simulate
 
 CONFIGS = [TINY, SMALL, replace(SMALL, n_pes=5), EngineConfig(count_bits=8, n_pes=64)]
 
@@ -38,16 +40,28 @@ def test_widths(config):
 
 @pytest.mark.parametrize(
     ("config", "width"),
-    [(TINY, 24), (SMALL, 40), (EngineConfig(count_bits=8, weight_depth=65536), 80)],
-    ids=["tiny", "small", "widest"],
+    [
+        (TINY, 24),
+        (SMALL, 40),
+        (EngineConfig(count_bits=8, weight_depth=65536), 80),
+        (replace(TILED, n_pes=1, tile_rows=8, activation_bits=16, sum_bits=36), 48),
+    ],
+    ids=["tiny", "small", "widest", "tile"],
 )
 def test_write_bus_holds_the_widest_word(config, width):
     bus = WriteSignature(config).create()
     assert isinstance(bus, WriteBus)
     assert len(bus.data) == width
     assert len(bus.address) == 16
-    assert len(bus.pe) == max(config.pe_bits, 1)
-    assert max(Section) < 1 << len(bus.kind)
+    assert max(sections_of(config).values()) - 1 < 1 << len(bus.pe)
+    assert max(sections_of(config)) < 1 << len(bus.kind)
+
+
+def test_tile_layouts():
+    vector = {name: field.width for name, field in vector_layout(TILED)}
+    assert vector == {"slot": TILED.slot_bits, "values": 16, "images": 2}
+    activity = {name: field.width for name, field in tile_activity_layout(TILED)}
+    assert activity == dict.fromkeys(("busy", "filler", "imbalance", "drain"), 4)
 
 
 def test_select_layer():

@@ -6,31 +6,34 @@ from dataclasses import replace
 
 import pytest
 from gossamer.rtl.config import EngineConfig
-from gossamer.rtl.formats import Section, bytes_per_word, section
+from gossamer.rtl.formats import Section, bytes_per_word, section, sections_of
 from gossamer.rtl.loader import Loader
 from gossamer.sim.streams import idle, send
-from rtl_models import PAUSES, SMALL, TINY, pauses, simulate
+from rtl_models import PAUSES, SMALL, TILED, TINY, pauses, simulate
 
 CONFIGS = [
     replace(SMALL, n_pes=3),
     replace(TINY, n_pes=2),
     EngineConfig(n_pes=64, entry_bits=36, weight_depth=65536, count_bits=8, column_words=16),
+    TILED,
 ]
-IDS = ["small", "tiny", "widest"]
+IDS = ["small", "tiny", "widest", "tiled"]
 
 
 def random_sections(rng, config, n):
     """Sections as (kind, pe, address, words), some of them empty."""
     out = []
     for _ in range(n):
-        kind = rng.choice(list(Section))
+        kind, memories = rng.choice(list(sections_of(config).items()))
         width = {
             Section.WEIGHTS: config.entry_bits,
             Section.COLUMNS: config.column_bits,
+            Section.TILE_WEIGHTS: config.tile_word_bits,
+            Section.TILE_BIASES: config.sum_bits - 1 + config.shift_bits,
         }.get(kind, 16)
         count = rng.choice([0, 1, 2, 5])
         words = [rng.choice([0, (1 << width) - 1, rng.getrandbits(width)]) for _ in range(count)]
-        pe = rng.choice([0, config.n_pes - 1])
+        pe = rng.choice([0, memories - 1])
         out.append((kind, pe, rng.choice([0, 300, 65535 - count]), words))
     return out
 
@@ -137,7 +140,7 @@ def word(kind, pe=0, count=1):
         (word(0, count=0), 0, 0, 1),
         (word(3) + b"xy" + word(7) + word(3) + b"xy", 1, 0, 1),
         (word(1, pe=3) + bytes(40), 0, 0, 1),
-        (word(3, pe=3) + b"xy", 0, 0, 1),
+        (word(3, pe=1) + b"xy", 0, 0, 1),
         (word(1, pe=255) + bytes(40), 0, 0, 1),
         (word(1, pe=2) + bytes(3), 1, 1, 0),
         (word(3, count=0x01000002) + b"xyzw", 2, 0, 0),
@@ -154,3 +157,12 @@ def test_whole_and_malformed_images(image, n_writes, complete, error):
     assert flags == [complete, error]
     assert trimmed(CONFIGS[0], results[1][0]) == [(1, 2, 9, 0x12345), (1, 2, 10, 0x3FFFF)]
     assert results[1][1:] == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pe", "error"), [(5, 0, 0), (5, 1, 0), (5, 2, 1), (6, 0, 0), (6, 1, 1), (7, 0, 1)]
+)
+def test_rows_of_the_tile(kind, pe, error):
+    ((writes, _, found),) = load(TILED, [word(kind, pe=pe) + bytes(8)])
+    assert found == error
+    assert bool(writes) == (not error)

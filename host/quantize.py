@@ -11,7 +11,9 @@ import numpy as np
 
 from ..rtl.arith import sum_bounds
 from .compress import CompressedLayer, CompressedModel
+from .nm import group_counts, is_nm, parse_nm
 from .quantizer import Ints, Quantizer
+from .structure import STRUCTURES
 
 __all__ = [
     "CODEBOOK_BITS",
@@ -39,7 +41,8 @@ class QuantizedLayer:
     name : str
     n_rows, n_cols : int
     structure : str
-        ``"dense"`` (every weight is an entry) or ``"unstructured"``.
+        ``"dense"`` (every weight is an entry), ``"unstructured"`` or N:M such as ``"2:4"``
+        (nonzeros are the entries, at most N in each group of M columns of a row).
     column_starts : (n_cols + 1,) int64
         First entry of each column, and the number of entries.
     row_indices, codes : (entries,) int64
@@ -49,7 +52,8 @@ class QuantizedLayer:
     code_bits : int
         1..8.
     zero_code : bool
-        Code 0 stands for weights that are zero (dense layers store zeros too).
+        Code 0 stands for weights that are zero (dense layers store zeros too). Always so in N:M,
+        where code 0 is kept for pairs without a weight and no entry has it.
     bias : (n_rows,) int64
         Rounding constant 2**(shift-1) included (0 at shift 0).
     shift : (n_rows,) int64
@@ -89,7 +93,8 @@ class QuantizedLayer:
     def __post_init__(self) -> None:
         entries = len(self.codes)
         rules = {
-            "structure must be dense or unstructured": self.structure in ("dense", "unstructured"),
+            "structure must be dense, unstructured or N:M": self.structure in STRUCTURES
+            or is_nm(self.structure),
             "column_starts must rise from 0 to the number of entries": len(self.column_starts)
             == self.n_cols + 1
             and self.column_starts[0] == 0
@@ -118,6 +123,17 @@ class QuantizedLayer:
         for rule, holds in rules.items():
             if not holds:
                 raise ValueError(f"layer {self.name!r}: {rule}")
+        if is_nm(self.structure):
+            self._check_nm()
+
+    def _check_nm(self) -> None:
+        n, m = parse_nm(self.structure)
+        shape = (self.n_rows, self.n_cols)
+        where = f"layer {self.name!r}: {self.structure}"
+        if not self.zero_code or not self.codes.all():
+            raise ValueError(f"{where} must have zero_code, and no entry may have code 0")
+        if (group_counts(self.row_indices, self.columns(), *shape, m) > n).any():
+            raise ValueError(f"{where} must have at most {n} entries in each group of {m} columns")
 
     @property
     def codebook_bits(self) -> int:

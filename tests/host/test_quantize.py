@@ -192,7 +192,8 @@ def test_all_zero_layers():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"structure": "2:4"}, "structure must be dense or unstructured"),
+        ({"structure": "4:2"}, "structure must be dense, unstructured or N:M"),
+        ({"structure": "2:4"}, "2:4 must have zero_code, and no entry may have code 0"),
         ({"codebook": np.array([1 << 15])}, "codebook values must fit 16 bits"),
         ({"code_bits": 9}, r"code_bits must be in 1\.\.8"),
         ({"code_bits": 1}, r"codebook must have 1\.\.2\*\*code_bits values"),
@@ -208,3 +209,31 @@ def test_layer_checks(change, text):
     layer = random_network(np.random.default_rng(9), (4, 5), weight_density=0.9).layers[0]
     with pytest.raises(ValueError, match=text):
         replace(layer, **change)
+
+
+def nm_layer(mask, structure="2:4", **change):
+    """A layer whose entries stand where `mask` is true, all with code 1."""
+    mask = np.asarray(mask, bool)
+    columns, rows = np.nonzero(mask.T)
+    layer = random_network(np.random.default_rng(9), mask.shape[::-1], weight_density=0.9).layers[0]
+    fields = {
+        "structure": structure,
+        "column_starts": np.searchsorted(columns, np.arange(mask.shape[1] + 1)),
+        "row_indices": rows,
+        "codes": np.ones(len(rows), np.int64),
+        "codebook": np.array([0, 7]),
+        "zero_code": True,
+    }
+    return replace(layer, **(fields | change))
+
+
+def test_nm_layers():
+    good = [[1, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0]]
+    assert nm_layer(good).weights().tolist() == [[7, 0, 0, 7, 7, 7], [0, 0, 7, 7, 0, 0]]
+    with pytest.raises(ValueError, match="'layer0': 2:4 must have at most 2 entries in each group"):
+        nm_layer([[0] * 6, [0, 1, 1, 1, 0, 0]])
+    assert nm_layer([[0] * 6, [0, 1, 1, 1, 0, 0]], "3:5").structure == "3:5"
+    with pytest.raises(ValueError, match="no entry may have code 0"):
+        nm_layer(good, codes=np.array([0, 1, 1, 1, 1, 1]))
+    with pytest.raises(ValueError, match="2:4 must have zero_code"):
+        nm_layer(good, zero_code=False)

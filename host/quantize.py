@@ -13,7 +13,7 @@ from ..rtl.arith import sum_bounds
 from .compress import CompressedLayer, CompressedModel
 from .nm import group_counts, is_nm, parse_nm
 from .quantizer import Ints, Quantizer
-from .structure import STRUCTURES
+from .structure import STRUCTURES, Places
 
 __all__ = [
     "CODEBOOK_BITS",
@@ -128,11 +128,11 @@ class QuantizedLayer:
 
     def _check_nm(self) -> None:
         n, m = parse_nm(self.structure)
-        shape = (self.n_rows, self.n_cols)
+        places = Places(self.n_rows, self.n_cols, self.column_starts, self.row_indices)
         where = f"layer {self.name!r}: {self.structure}"
         if not self.zero_code or not self.codes.all():
             raise ValueError(f"{where} must have zero_code, and no entry may have code 0")
-        if (group_counts(self.row_indices, self.columns(), *shape, m) > n).any():
+        if (group_counts(places, m) > n).any():
             raise ValueError(f"{where} must have at most {n} entries in each group of {m} columns")
 
     @property
@@ -154,10 +154,14 @@ class QuantizedLayer:
 
 @dataclass(frozen=True, eq=False)
 class QuantizedNetwork:
-    """Layers in integers, in order of evaluation, and what the quantization cost."""
+    """Layers in integers, in order of evaluation, and what the quantization cost.
+
+    `final` is what the host does to the outputs as real numbers.
+    """
 
     layers: tuple[QuantizedLayer, ...]
     warnings: tuple[str, ...] = ()
+    final: str = "none"
 
     @property
     def input(self) -> Quantizer:
@@ -195,7 +199,7 @@ def quantize(model: CompressedModel, *, activation_bits: int, sum_bits: int) -> 
         layers.append(quantized)
         warnings += _complaints(layer, quantized, sum_bits, doublings)
         source = quantized.output
-    return QuantizedNetwork(tuple(layers), tuple(warnings))
+    return QuantizedNetwork(tuple(layers), tuple(warnings), model.final)
 
 
 def row_bounds(layer: QuantizedLayer) -> list[tuple[int, int]]:
@@ -247,11 +251,11 @@ def _fit_layer(
 
 
 def _clamp(layer: CompressedLayer, target: Quantizer) -> tuple[int, int]:
-    """Limits of the output; ReLU stops at the integer that stands for real 0."""
-    if layer.activation != "relu":
-        return target.low, target.high
-    zero = int(target.quantize(0.0))
-    return (zero, target.high) if target.scale > 0 else (target.low, zero)
+    """Limits of the output: the integers that stand for the real limits of the activation."""
+    real = layer.limits or ((0.0, np.inf) if layer.activation == "relu" else (-np.inf, np.inf))
+    steps = sorted((limit - target.origin) / target.scale for limit in real)
+    low, high = (int(np.clip(np.rint(step), target.low, target.high)) for step in steps)
+    return low, high
 
 
 def _assemble(

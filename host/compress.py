@@ -12,12 +12,15 @@ from . import structure as structure_axis
 from .calibrate import TensorRange, bound_ranges, calibrate_ranges
 from .errors import InputError
 from .network import Floats, Layer, Network
+from .nm import check_nm, group_counts, is_nm, pair_count, parse_nm, position_bits, select_nm
 from .recipe import LayerRecipe, Recipe
 from .structure import STRUCTURES, Places
 
 __all__ = ["CompressedLayer", "CompressedModel", "Matrix", "compress"]
 
 SUGGESTED_DENSITY = 0.1
+PAIRS_COST = 1.02
+"""Bytes that 2:4 may take, against the smallest structure: a tile runs it at its full rate."""
 
 NO_CALIBRATION = (
     "no calibration data: the outputs of the layers have worst-case ranges, 2 to 50 times too "
@@ -33,14 +36,16 @@ class Matrix:
     Parameters
     ----------
     structure : str
-        ``"dense"`` (every weight is an entry) or ``"unstructured"``.
+        ``"dense"`` (every weight is an entry), ``"unstructured"`` or N:M such as ``"2:4"``
+        (nonzeros are the entries).
     places : Places
         Where the entries stand, column by column.
     codes : (entries,) int64
     codebook : (k,) float32
         1..256 values.
     zero_code : bool
-        Code 0 is 0 and stands for pruned weights (dense only).
+        Code 0 is 0 and stands for pruned weights (some dense ones), or is kept for pairs without
+        a weight (all N:M).
     """
 
     structure: str
@@ -51,11 +56,14 @@ class Matrix:
 
     @classmethod
     def share(cls, weight: Floats, structure: str, max_codes: int) -> "Matrix":
-        """Share at most `max_codes` values among the weights (rows, cols) of one structure."""
+        """Share at most `max_codes` values among the weights (rows, cols) of one structure.
+
+        For N:M the weights must be so already, see `nm.check_nm`.
+        """
         mask = weight != 0
         dense = structure == "dense"
         places = Places.dense(*mask.shape) if dense else Places.of_mask(mask)
-        zero_code = dense and not mask.all()
+        zero_code = is_nm(structure) or (dense and not mask.all())
         stored = weight[places.row_indices, places.columns]
         book, codes = values_axis.share_weights(stored, max_codes, zero_code=zero_code)
         return cls(structure, places, codes, book, zero_code)
@@ -71,10 +79,27 @@ class Matrix:
         return int(np.count_nonzero(self.codebook[self.codes]))
 
     @property
+    def fillers(self) -> int:
+        """Stored pairs without a weight: an N:M layer has N for each group, whatever it holds."""
+        if not is_nm(self.structure):
+            return 0
+        pairs = pair_count(self.places.n_rows, self.places.n_cols, *parse_nm(self.structure))
+        return pairs - len(self.codes)
+
+    @property
+    def padded_cols(self) -> int:
+        """Columns that the last group of an N:M layer lacks."""
+        return -self.places.n_cols % parse_nm(self.structure)[1] if is_nm(self.structure) else 0
+
+    @property
     def cost_bytes(self) -> int:
-        """Bytes of gaps, codes and codebook in a file."""
-        gaps = 0 if self.structure == "dense" else structure_axis.gap_bits(self.places)[1]
-        return -(-(gaps + values_axis.cost_bits(len(self.codes), len(self.codebook))) // 8)
+        """Bytes of indices, codes and codebook in a file."""
+        stored = len(self.codes) + self.fillers
+        if is_nm(self.structure):
+            index = stored * position_bits(parse_nm(self.structure)[1])
+        else:
+            index = 0 if self.structure == "dense" else structure_axis.gap_bits(self.places)[1]
+        return -(-(index + values_axis.cost_bits(stored, len(self.codebook))) // 8)
 
     def weight(self) -> Floats:
         """The whole matrix, (rows, cols) float32."""
@@ -86,13 +111,17 @@ class Matrix:
 
 @dataclass(frozen=True, eq=False)
 class CompressedLayer:
-    """One layer: `activation` of the matrix times the input plus `bias` (n_rows,) float32."""
+    """One layer: `activation` of the matrix times the input plus `bias` (n_rows,) float32.
+
+    `limits` are those of the activation ``clip``.
+    """
 
     name: str
     matrix: Matrix
     bias: Floats
     activation: str
     output: TensorRange
+    limits: tuple[float, float] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -109,12 +138,13 @@ class CompressedLayer:
 class CompressedModel:
     """Layers in order of evaluation, the input's range, and notes on how they came about.
 
-    `notes` are not stored in a file.
+    `notes` are not stored in a file. `final` is what the host does to the outputs.
     """
 
     layers: tuple[CompressedLayer, ...]
     input: TensorRange
     notes: tuple[str, ...] = ()
+    final: str = "none"
 
     @property
     def n_inputs(self) -> int:
@@ -136,7 +166,11 @@ class CompressedModel:
     def to_network(self) -> Network:
         """The network in floats, with pruned and shared weights."""
         return Network(
-            tuple(Layer(la.name, la.matrix.weight(), la.bias, la.activation) for la in self.layers)
+            tuple(
+                Layer(la.name, la.matrix.weight(), la.bias, la.activation, limits=la.limits)
+                for la in self.layers
+            ),
+            final=self.final,
         )
 
 
@@ -171,10 +205,10 @@ def compress(
             "(--calibrate x.npy, or calibration=x), or `range = [lowest, highest]` in the "
             "recipe's [input] or in the model's file"
         )
-    matrices = [_share(layer.weight, p) for layer, p in zip(network.layers, plans, strict=True)]
+    matrices = [_share(layer, p) for layer, p in zip(network.layers, plans, strict=True)]
     small = Network(
         tuple(
-            Layer(layer.name, matrix.weight(), layer.bias, layer.activation)
+            Layer(layer.name, matrix.weight(), layer.bias, layer.activation, limits=layer.limits)
             for layer, matrix in zip(network.layers, matrices, strict=True)
         )
     )
@@ -184,19 +218,35 @@ def compress(
         assert input_range is not None
         ranges = bound_ranges(small, input_range)
     layers = tuple(
-        CompressedLayer(layer.name, matrix, layer.bias, layer.activation, output)
+        CompressedLayer(layer.name, matrix, layer.bias, layer.activation, output, layer.limits)
         for layer, matrix, output in zip(network.layers, matrices, ranges[1:], strict=True)
     )
     prunes = any(plan.prunes for plan in plans)
     notes = (*network.notes, *(() if prunes else _advice(matrices)))
-    return CompressedModel(layers, ranges[0], notes)
+    return CompressedModel(layers, ranges[0], notes, network.final)
 
 
-def _share(weight: Floats, plan: LayerRecipe) -> Matrix:
+def _share(layer: Layer, plan: LayerRecipe) -> Matrix:
+    weight = layer.weight
     if plan.prunes:
+        if is_nm(plan.structure):
+            weight = select_nm(weight, *parse_nm(plan.structure))
         weight = structure_axis.prune(weight, density=plan.density, threshold=plan.threshold)
-    choices = STRUCTURES if plan.structure == "auto" else (plan.structure,)
-    return min((Matrix.share(weight, c, plan.codes) for c in choices), key=lambda m: m.cost_bytes)
+    elif is_nm(plan.structure):
+        check_nm(weight, *parse_nm(plan.structure), layer.name)
+    if plan.structure != "auto":
+        return Matrix.share(weight, plan.structure, plan.codes)
+    choices = (Matrix.share(weight, structure, plan.codes) for structure in STRUCTURES)
+    return _prefer_pairs(weight, min(choices, key=lambda m: m.cost_bytes), plan.codes)
+
+
+def _prefer_pairs(weight: Floats, best: Matrix, codes: int) -> Matrix:
+    """2:4 instead of `best` if it holds the weights as well and costs little more."""
+    if (group_counts(Places.of_mask(weight != 0), 4) > 2).any():
+        return best
+    pairs = Matrix.share(weight, "2:4", codes)
+    worse = np.array_equal(best.weight(), weight) and not np.array_equal(pairs.weight(), weight)
+    return best if worse or pairs.cost_bytes > PAIRS_COST * best.cost_bytes else pairs
 
 
 def _advice(matrices: list[Matrix]) -> Iterator[str]:

@@ -34,7 +34,7 @@ def apply_final(final: str, y: npt.NDArray[np.float32]) -> npt.NDArray[np.float3
         return y.argmax(axis=-1, keepdims=True).astype(np.float32)
     if final == "sigmoid":
         small = np.exp(-np.abs(y))  # never overflows
-        return np.where(y < 0, small, np.float32(1)) / (1 + small)
+        return (np.where(y < 0, small, 1) / (1 + small)).astype(np.float32)
     return y
 
 

@@ -60,7 +60,7 @@ def layer_parts(layer: CompressedLayer) -> LayerParts:
         layer.name,
         layer.n_rows,
         layer.n_cols,
-        ACTIVATIONS.index(layer.activation),
+        _activation_mark(layer),
         kind,
         len(matrix.codes),
         len(matrix.codebook),
@@ -80,7 +80,8 @@ def layer_parts(layer: CompressedLayer) -> LayerParts:
 def dump(model: CompressedModel) -> bytes:
     """The bytes of a file."""
     parts = [layer_parts(layer) for layer in model.layers]
-    text = _compact([_range_line(model.input), *(part.line for part in parts)])
+    final = [] if model.final == "none" else [model.final]
+    text = _compact([_range_line(model.input), *(part.line for part in parts), *final])
     data = b"".join(part.data for part in parts)
     header = {
         "__metadata__": {
@@ -143,13 +144,14 @@ def parse(raw: bytes, where: str = "model") -> CompressedModel:
     try:
         first, *lines = json.loads(text)
         source = _parse_range(first)
+        final = lines.pop() if isinstance(lines[-1], str) else "none"
         layers, offset = [], 0
         for line in lines:
             layer, offset = _parse_layer(line, data, offset, where)
             layers.append(layer)
         if offset != len(data):
             raise FormatError(f"{where}: {len(data) - offset} bytes left over; {AGAIN}")
-        model = CompressedModel(tuple(layers), source)
+        model = CompressedModel(tuple(layers), source, final=final)
         model.to_network()
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, InputError) as error:
         raise FormatError(f"{where}: the description is not valid ({error}); {AGAIN}") from None
@@ -199,7 +201,6 @@ def _parse_layer(
     limits = {
         "rows": (rows, 1, MAX_WIDTH),
         "cols": (cols, 1, MAX_WIDTH),
-        "activation": (activation, 0, len(ACTIVATIONS) - 1),
         "kind": (kind, 0, len(KINDS) - 1),
         "codes": (n_codes, 1, 256),
         "gap bits": (width, 1, MAX_GAP_BITS) if kind == 2 else (width, 0, 0),
@@ -232,7 +233,8 @@ def _parse_layer(
         kind == 1,
     )
     vector = np.frombuffer(bias, "<f4").astype(np.float32)
-    layer = CompressedLayer(name, matrix, vector, ACTIVATIONS[activation], _parse_range(output))
+    after, clip = _parse_activation(activation, where)
+    layer = CompressedLayer(name, matrix, vector, after, _parse_range(output), clip)
     return layer, ends[-1]
 
 
@@ -240,6 +242,22 @@ def _check_limits(limits: dict[str, tuple[Any, int, int]], where: str) -> None:
     for what, (value, low, high) in limits.items():
         if type(value) is not int or not low <= value <= high:
             raise FormatError(f"{where}: {what} is {value!r}, expected {low}..{high}; {AGAIN}")
+
+
+def _activation_mark(layer: CompressedLayer) -> int | list[float | None]:
+    """The activation's number, or the limits of ``clip``, null for none."""
+    if layer.limits is None:
+        return ACTIVATIONS.index(layer.activation)
+    return [limit if np.isfinite(limit) else None for limit in layer.limits]
+
+
+def _parse_activation(mark: Any, where: str) -> tuple[str, tuple[float, float] | None]:
+    if isinstance(mark, list):
+        low, high = mark
+        low, high = (-np.inf if low is None else low, np.inf if high is None else high)
+        return "clip", (float(low), float(high))
+    _check_limits({"activation": (mark, 0, ACTIVATIONS.index("clip") - 1)}, where)
+    return ACTIVATIONS[mark], None
 
 
 def _range_line(one: TensorRange) -> list[float]:

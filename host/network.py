@@ -6,6 +6,7 @@ or transposed. Negative zero becomes zero, so that "is zero" means one thing eve
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float32]
+Real = TypeVar("Real", np.float32, np.float64)
 
 ACTIVATIONS = ("none", "relu", "clip")
 """What may follow a layer's weights and bias; ``clip`` has limits of its own."""
@@ -232,14 +234,14 @@ class Network:
         return apply_final(self.final, self.run_layers(x)[-1])
 
 
-def activate(y: Floats, activation: str, limits: tuple[float, float] | None) -> Floats:
+def activate(
+    y: npt.NDArray[Real], activation: str, limits: tuple[float, float] | None
+) -> npt.NDArray[Real]:
     """What a layer's activation makes of its sums; `limits` are those of ``clip``."""
-    if activation == "relu":
-        return np.maximum(y, np.float32(0))
-    if activation == "clip":
-        assert limits is not None
-        return np.clip(y, np.float32(limits[0]), np.float32(limits[1]))
-    return y
+    if activation == "none":
+        return y
+    low, high = limits or (0.0, np.inf)
+    return np.minimum(np.maximum(y, y.dtype.type(low)), y.dtype.type(high))
 
 
 def _check_limits(name: str, activation: str, limits: tuple[float, float] | None) -> None:

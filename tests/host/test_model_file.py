@@ -8,6 +8,7 @@ import pytest
 from gossamer.host import golden, model_file
 from gossamer.host.compress import CompressedModel, compress
 from gossamer.host.errors import FormatError, InputError
+from gossamer.host.finals import FINALS
 from gossamer.host.network import Layer, Network
 from gossamer.host.quantize import quantize
 from gossamer.host.recipe import parse_recipe
@@ -27,11 +28,13 @@ def make_model(sizes=(20, 12, 8, 5), recipe="[default]\ndensity = 0.3\ncodes = 1
 
 
 def same(a: CompressedModel, b: CompressedModel) -> bool:
-    if a.input != b.input or len(a.layers) != len(b.layers):
+    if (a.input, a.final) != (b.input, b.final) or len(a.layers) != len(b.layers):
         return False
     for one, two in zip(a.layers, b.layers, strict=True):
         x, y = one.matrix, two.matrix
         if (one.name, one.activation, one.output) != (two.name, two.activation, two.output):
+            return False
+        if one.limits != two.limits:
             return False
         if (x.structure, x.zero_code) != (y.structure, y.zero_code):
             return False
@@ -65,6 +68,17 @@ def test_round_trip(tmp_path, recipe, sizes):
     assert np.array_equal(golden.run(first, q), golden.run(second, q))
     assert model_file.dump(again) == path.read_bytes()
     assert [file.name for file in tmp_path.iterdir()] == ["m.gossamer"]
+
+
+@pytest.mark.parametrize("limits", [(0.0, 6.0), (-np.inf, 0.1), (-2.5, np.inf)])
+@pytest.mark.parametrize("final", FINALS)
+def test_clip_and_final_step(limits, final):
+    layers = (Layer("a", [[1, 2]], None, "clip", limits=limits), Layer("b", [[3], [4]]))
+    model = compress(Network(layers, final=final), None, [[0, 1], [1, 0]])
+    again = model_file.parse(model_file.dump(model))
+    assert same(again, model)
+    assert (again.layers[0].activation, again.layers[0].limits) == ("clip", limits)
+    assert again.to_network().final == final
 
 
 def test_all_zero_layer_and_odd_names():
@@ -174,6 +188,9 @@ def test_rebuilt_file_is_read():
         (rebuild(set_field(1, 2, 0)), r"cols is 0, expected 1\.\.65536"),
         (rebuild(set_field(1, 2, 2.0)), r"cols is 2\.0"),
         (rebuild(set_field(1, 3, 7)), r"activation is 7, expected 0\.\.1"),
+        (rebuild(set_field(1, 3, [6, 0])), r"limits of the output are \(6.0, 0.0\), expected two"),
+        (rebuild(set_field(1, 3, [0])), "the description is not valid"),
+        (rebuild(lambda lines: lines.append("tanh")), "final step is 'tanh', expected one of none"),
         (rebuild(set_field(1, 4, 3)), r"kind is 3, expected 0\.\.2"),
         (rebuild(set_field(1, 5, 1 << 30)), r"entries is 1073741824, expected 0\.\.240"),
         (rebuild(set_field(1, 6, 257)), r"codes is 257, expected 1\.\.256"),

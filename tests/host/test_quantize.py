@@ -71,6 +71,25 @@ def test_one_layer_by_hand():
     assert q[:, 0].tolist() == [round(0.25 / layer.output.scale), 127]
 
 
+@pytest.mark.parametrize("limits", [(0, 6), (-1.5, 0.75), (0.5, 2), (-np.inf, 1), (-2, np.inf)])
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_clip_is_a_clamp(limits, calibrated):
+    weight = np.random.default_rng(4).normal(size=(20, 30))
+    layer = Layer("a", weight, None, "clip", limits=limits)
+    network = Network((layer, Layer("b", np.eye(20))), (-2, 2))
+    x = np.random.default_rng(5).uniform(-2, 2, (200, 30))
+    model = compress(network, None, x if calibrated else None)
+    integers = quantize(model, activation_bits=8, sum_bits=32)
+    q, _ = golden.run_layers(integers, integers.input.quantize(x))
+    got, expected = integers.layers[0].output.dequantize(q), network.run_layers(x)[0]
+    step = abs(integers.layers[0].output.scale)
+    assert got.min() >= limits[0] - step / 2
+    assert got.max() <= limits[1] + step / 2
+    assert np.abs(got - expected).mean() < step
+    assert model.layers[0].output.low >= limits[0]
+    assert model.layers[0].output.high <= limits[1]
+
+
 def test_normalized_inputs_give_the_same_integers():
     network = make_network((50, 20, 5), seed=3, density=0.2)
     x = images(200, 50)

@@ -194,7 +194,8 @@ def compress(
     RecipeError
         The recipe names what the network does not have.
     InputError
-        No calibration data and no input range, or calibration data that cannot be used.
+        No calibration data and no input range, or calibration data that cannot be used; weights
+        that are not N:M as the recipe says, while it prunes nothing.
     """
     recipe = recipe or Recipe()
     plans = recipe.for_layers([layer.name for layer in network.layers])

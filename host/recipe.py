@@ -8,8 +8,12 @@ range = [0.0, 1.0]     # of the real inputs, if there is no calibration data
 codes = 32             # distinct weights, 2..256
 
 [layers.fc1]
-structure = "unstructured"   # or "dense", or "auto": the smaller of the two
+structure = "unstructured"   # or "dense", N:M such as "2:4", or "auto": the smallest that fits
 density = 0.1                # or: threshold = 0.02
+
+[layers.fc2]
+structure = "2:4"            # at most 2 nonzeros in each 4 inputs of a row: the weights are so
+density = 1.0                # already, or a density or threshold has them pruned to it first
 """
 
 import tomllib
@@ -19,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import RecipeError
+from .nm import MAX_GROUP, is_nm
 from .structure import STRUCTURES
 
 __all__ = ["LayerRecipe", "Recipe", "load_recipe", "parse_recipe"]
@@ -33,13 +38,15 @@ class LayerRecipe:
     Parameters
     ----------
     structure : str
-        ``"auto"`` takes the structure with the fewest bytes.
+        ``"dense"``, ``"unstructured"``, N:M such as ``"2:4"``, or ``"auto"``: the one with the
+        fewest bytes, 2:4 among them if the weights are so and it costs at most 2 % more.
     density : float, optional
-        Share of weights to keep, above 0, at most 1.
+        Share of weights to keep, above 0, at most 1, of all places; after the N largest of each
+        group were kept, if the structure is N:M. 1.0 prunes for the structure only.
     threshold : float, optional
         Magnitude below which weights are pruned.
     codes : int
-        Distinct weights, 2..256; the zero of a dense layer is one of them.
+        Distinct weights, 2..256; the zero of a dense or N:M layer is one of them.
     """
 
     structure: str = "auto"
@@ -151,8 +158,8 @@ def _layer_table(where: str, name: str, value: object) -> dict[str, Any]:
         raise RecipeError(f"{place} has density and threshold, expected at most one of them")
     rules = {
         "structure": (
-            lambda v: v in ("auto", *STRUCTURES),
-            f"one of {', '.join(('auto', *STRUCTURES))}",
+            lambda v: isinstance(v, str) and (v in ("auto", *STRUCTURES) or is_nm(v)),
+            f"auto, {', '.join(STRUCTURES)} or N:M with 1 <= N < M <= {MAX_GROUP}, such as 2:4",
         ),
         "density": (lambda v: _is_number(v) and 0 < v <= 1, "a number above 0, at most 1"),
         "threshold": (lambda v: _is_number(v) and 0 <= v < float("inf"), "a number, 0 or above"),

@@ -29,6 +29,12 @@ def test_layers_inherit():
     ]
 
 
+@pytest.mark.parametrize("structure", ["2:4", "1:2", "31:32", "auto", "dense", "unstructured"])
+def test_structures(structure):
+    (only,) = parse_recipe(f"[default]\nstructure = '{structure}'").for_layers(["a"])
+    assert only == LayerRecipe(structure=structure)
+
+
 def test_no_recipe_prunes_nothing():
     (only,) = Recipe().for_layers(["a"])
     assert only == LayerRecipe(structure="auto", density=None, threshold=None, codes=256)
@@ -53,7 +59,13 @@ def test_no_recipe_prunes_nothing():
         ("[default]\ndensity = nan", "density is nan"),
         ("[default]\nthreshold = -1", "threshold is -1"),
         ("[default]\nthreshold = inf", "threshold is inf"),
-        ("[default]\nstructure = '2:4'", "structure is '2:4', expected one of auto, dense, unstr"),
+        (
+            "[default]\nstructure = '4:2'",
+            r"structure is '4:2', expected auto, dense, unstructured or N:M with 1 <= N < M <= 32, ",
+        ),
+        ("[default]\nstructure = '2:33'", "structure is '2:33', expected auto"),
+        ("[default]\nstructure = '2:4:8'", "structure is '2:4:8', expected auto"),
+        ("[default]\nstructure = ' 2:4'", "structure is ' 2:4', expected auto"),
         ("[default]\nstructure = ['dense']", "structure is"),
         ("[layers.a]\ndensity = 0.1\nthreshold = 1", "has density and threshold"),
         ("layers = 3", r"layers is 3, expected a table \[layers\]"),

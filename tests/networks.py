@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from gossamer.host.nm import is_nm, parse_nm
 from gossamer.host.quantize import QuantizedLayer, QuantizedNetwork, Quantizer, row_bounds
 from gossamer.rtl.arith import activation_limits
 
@@ -17,6 +18,7 @@ def random_network(
     code_bits: int | Sequence[int] = 4,
     structure: str | Sequence[str] = "unstructured",
     sum_bits: int = 32,
+    activation_bits: int = 8,
     signed: Sequence[bool] | None = None,
     relu: Sequence[bool] | None = None,
     empty_rows: Mapping[int, Sequence[int]] | None = None,
@@ -27,12 +29,13 @@ def random_network(
     Options that take a sequence hold one value per layer. `signed` has one flag per tensor (the
     input, then each layer's output; default: random); `relu` says which signed outputs are clamped
     at 0 (default: random). `empty_rows` and `empty_cols` map a layer's number to the places that
-    hold no nonzero weight. Dense layers with a density below 1 store their zeros as code 0.
+    hold no nonzero weight. Dense layers with a density below 1 store their zeros as code 0; in N:M
+    layers a group keeps N random ones of its nonzeros.
     """
     n_layers = len(sizes) - 1
     flags = list(signed) if signed is not None else list(rng.random(n_layers + 1) < 0.5)
     clamps = list(relu) if relu is not None else list(rng.random(n_layers) < 0.5)
-    tensors = [_quantizer(rng, bool(flag)) for flag in flags]
+    tensors = [_quantizer(rng, activation_bits, bool(flag)) for flag in flags]
     layers = tuple(
         _random_layer(
             rng,
@@ -41,7 +44,7 @@ def random_network(
             _pick(weight_density, k),
             _pick(code_bits, k),
             _pick(structure, k),
-            sum_bits,
+            (sum_bits, activation_bits),
             (tensors[k], tensors[k + 1]),
             bool(clamps[k]),
             list((empty_rows or {}).get(k, ())),
@@ -72,19 +75,21 @@ def _pick(option, k: int):
     return option if isinstance(option, (int, float, str)) else option[k]
 
 
-def _quantizer(rng: np.random.Generator, signed: bool) -> Quantizer:
-    low, high = activation_limits(8, signed)
+def _quantizer(rng: np.random.Generator, bits: int, signed: bool) -> Quantizer:
+    low, high = activation_limits(bits, signed)
     return Quantizer(float(rng.uniform(0.01, 0.1)), float(rng.normal()), low, high, signed)
 
 
 def _random_layer(
-    rng, name, shape, density, code_bits, structure, sum_bits, tensors, relu, empty_rows, empty_cols
+    rng, name, shape, density, code_bits, structure, bits, tensors, relu, empty_rows, empty_cols
 ) -> QuantizedLayer:
     n_rows, n_cols = shape
     mask = rng.random(shape) < density
     mask[empty_rows] = False
     mask[:, empty_cols] = False
-    zero_code = structure == "dense" and not mask.all()
+    if is_nm(structure):
+        mask = _thin(rng, mask, *parse_nm(structure))
+    zero_code = is_nm(structure) or (structure == "dense" and not mask.all())
     k = 1 << code_bits
     codebook = rng.integers(-(1 << 15), 1 << 15, k)
     codebook[rng.integers(k)] = -(1 << 15)
@@ -117,20 +122,32 @@ def _random_layer(
         input=source,
         output=target,
     )
-    return _fit(rng, layer, sum_bits)
+    return _fit(rng, layer, *bits)
 
 
-def _fit(rng: np.random.Generator, layer: QuantizedLayer, sum_bits: int) -> QuantizedLayer:
+def _thin(rng: np.random.Generator, mask: np.ndarray, n: int, m: int) -> np.ndarray:
+    """Keep at most n of the marked places in each group of m columns."""
+    n_rows, n_cols = mask.shape
+    groups = -(-n_cols // m)
+    lots = np.zeros((n_rows, groups * m))
+    lots[:, :n_cols] = np.where(mask, 1 - rng.random(mask.shape), 0)
+    ranks = lots.reshape(n_rows, groups, m).argsort(axis=2).argsort(axis=2)
+    return mask & (ranks.reshape(n_rows, -1)[:, :n_cols] >= m - n)
+
+
+def _fit(
+    rng: np.random.Generator, layer: QuantizedLayer, sum_bits: int, activation_bits: int
+) -> QuantizedLayer:
     """Halve the codebook until the sums fit with bits to spare; then shifts and biases."""
-    limit = 1 << (sum_bits - 1)
+    limit, quarter = 1 << (sum_bits - 1), 1 << (activation_bits - 2)
     while max(max(most, -least) for least, most in row_bounds(layer)) > limit - (limit >> 3):
         layer = replace(layer, codebook=layer.codebook >> 1)
     values = layer.codebook[layer.codes].astype(float)
     power = np.bincount(layer.row_indices, weights=values**2, minlength=layer.n_rows)
     spread = np.sqrt(power) * (layer.input.high - layer.input.low) / 4
-    shift = np.ceil(np.log2(np.maximum(spread, 1) / 64)).astype(np.int64)
+    shift = np.ceil(np.log2(np.maximum(spread, 1) / quarter)).astype(np.int64)
     shift = np.clip(shift + rng.integers(-1, 2, layer.n_rows), 0, sum_bits - 6)
-    bias = rng.integers(-64, 65, layer.n_rows) << shift
+    bias = rng.integers(-quarter, quarter + 1, layer.n_rows) << shift
     bias = bias + np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0)
     bias = np.clip(bias, -(limit >> 3), limit >> 3)
     layer = replace(layer, bias=bias, shift=shift)

@@ -28,11 +28,13 @@ def plain(network, q):
 
 
 @pytest.mark.parametrize("sizes", SHAPES)
-@pytest.mark.parametrize("structure", ["dense", "unstructured"])
-@pytest.mark.parametrize("sum_bits", [24, 32])
-def test_equals_python_ints(sizes, structure, sum_bits):
+@pytest.mark.parametrize("structure", ["dense", "unstructured", "2:4", "3:8"])
+@pytest.mark.parametrize(("sum_bits", "activation_bits"), [(24, 8), (32, 8), (36, 16)])
+def test_equals_python_ints(sizes, structure, sum_bits, activation_bits):
     rng = np.random.default_rng(len(sizes) + sizes[0])
-    network = random_network(rng, sizes, structure=structure, sum_bits=sum_bits)
+    network = random_network(
+        rng, sizes, structure=structure, sum_bits=sum_bits, activation_bits=activation_bits
+    )
     q = random_inputs(rng, network, 3)
     got = golden.run_layers(network, q)
     for k, (a, b) in enumerate(zip(got, plain(network, q), strict=True)):
@@ -63,13 +65,17 @@ def test_empty_rows_and_columns():
 
 def test_random_networks_are_lively_and_bounded():
     rng = np.random.default_rng(3)
-    for sum_bits in (24, 32):
-        network = random_network(rng, (200, 100, 50), weight_density=0.1, sum_bits=sum_bits)
+    for sum_bits, activation_bits in ((24, 8), (32, 8), (36, 16)):
+        network = random_network(
+            rng, (200, 100, 50), weight_density=0.1, structure=["unstructured", "2:4"],
+            sum_bits=sum_bits, activation_bits=activation_bits,
+        )  # fmt: skip
         for layer in network.layers:
             for least, most in row_bounds(layer):
                 assert -(1 << sum_bits - 1) <= least <= most < 1 << sum_bits - 1
         out = golden.run(network, random_inputs(rng, network, 20))
         assert len(np.unique(out)) > 30
+        assert activation_bits == 8 or np.abs(out).max() > 255
 
 
 def test_no_samples():

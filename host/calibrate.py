@@ -2,11 +2,12 @@
 """What real values a tensor takes, and which integers stand for them.
 
 The commonest calibration value becomes integer 0, so that the black of a normalized image is
-skipped like a zero. The clip limits are those with the least squared error at 8 bits. Values that
-lie on a grid that 8 bits can number (pixels) keep that grid, without loss.
+skipped like a zero. Unless told otherwise, the clip limits are those with the least squared error
+at 8 bits, the network's outputs are not clipped, and inputs that lie on a grid that 8 bits can
+number (pixels) keep that grid, without loss.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,12 +15,26 @@ import numpy.typing as npt
 
 from ..rtl.arith import activation_limits
 from .errors import InputError
-from .network import Floats, Network, as_samples
+from .network import Floats, Network, activate, as_samples
 from .quantizer import Quantizer
 
-__all__ = ["TensorRange", "bound_ranges", "calibrate_ranges"]
+__all__ = ["METHODS", "Method", "TensorRange", "bound_ranges", "calibrate_ranges"]
+
+METHODS = ("error", "minmax")
+"""Methods by name; a number is a percentile."""
+
+Method = str | float
+"""How the limits of a tensor follow from calibration values.
+
+``"error"``: those with the least squared error at 8 bits. ``"minmax"``: the extremes. A number:
+the smallest limits that hold this percentage of the values; what is left lies beyond both ends in
+equal parts, or beyond the other one if one end becomes integer 0.
+"""
 
 Doubles = npt.NDArray[np.float64]
+
+Stated = tuple[float, float, int]
+"""Limits of a tensor and the steps of its grid (0: none), as a network states them."""
 
 SOURCES = ("calibrated", "declared", "bounds")
 
@@ -51,6 +66,8 @@ class TensorRange:
         Share of calibration values equal to `origin`; 0 if not calibrated.
     source : str
         ``"calibrated"``, ``"declared"`` (stated in model or recipe) or ``"bounds"`` (worst case).
+    saturated : float
+        Share of calibration values beyond the limits by more than half a step of 8 bits.
     """
 
     low: float
@@ -59,12 +76,15 @@ class TensorRange:
     levels: int = 0
     share: float = 0.0
     source: str = "calibrated"
+    saturated: float = 0.0
 
     def __post_init__(self) -> None:
         if not -np.inf < self.low <= self.origin <= self.high < np.inf or self.low == self.high:
             raise ValueError(f"range must rise and hold its origin, not {self!r}")
         if self.levels < 0 or self.source not in SOURCES or not 0 <= self.share <= 1:
             raise ValueError(f"levels, share and source must be valid, not {self!r}")
+        if not 0 <= self.saturated <= 1:
+            raise ValueError(f"saturated must be in 0..1, not {self.saturated!r}")
 
     def quantizer(self, bits: int) -> Quantizer:
         """Integers of `bits` bits for these values.
@@ -89,7 +109,10 @@ class TensorRange:
 
 
 def calibrate_ranges(
-    network: Network, samples: npt.ArrayLike, input_range: tuple[float, float] | None = None
+    network: Network,
+    samples: npt.ArrayLike,
+    input_range: tuple[float, float] | None = None,
+    methods: Sequence[Method | None] | None = None,
 ) -> list[TensorRange]:
     """Ranges of the input and of every layer's output, from data.
 
@@ -97,10 +120,14 @@ def calibrate_ranges(
     ----------
     network : Network
         As it will run, pruned and with shared weights.
+        Ranges that it states are taken over, grid and all, unless a method is given.
     samples : (n, n_inputs) array
         Inputs as the network will see them; a thousand are plenty.
     input_range : (float, float), optional
-        Limits of the input, in place of those of the samples.
+        Limits of the input, in place of those of network and samples.
+    methods : sequence of Method or None, optional
+        Of the input and of each layer's output. None takes the extremes of the network's outputs,
+        the least error elsewhere.
 
     Raises
     ------
@@ -108,27 +135,90 @@ def calibrate_ranges(
         Wrong shape, NaN, infinite, or all values equal.
     """
     x = as_samples("calibration data", samples, network.n_inputs)
-    *hidden, last = network.run_layers(x)
-    ranges = [_input_range(x, input_range)]
-    ranges += [_clip(y, _observe(y)) for y in hidden]
-    return [_tidy(one) for one in (*ranges, _output_range(last))]
+    tensors = [x, *network.run_layers(x)]
+    stated = _stated_ranges(network, input_range)
+    chosen = list(methods or [None] * len(tensors))
+    kinds = ["input", *["hidden"] * (len(tensors) - 2), "output"]
+    ranges = [_range(*one) for one in zip(kinds, tensors, stated, chosen, strict=True)]
+    return [_count(y, _tidy(one)) for y, one in zip(tensors, ranges, strict=True)]
 
 
-def bound_ranges(network: Network, input_range: tuple[float, float]) -> list[TensorRange]:
-    """Ranges of the input and of every layer's output, as wide as the input's range allows."""
-    low, high = (np.full(network.n_inputs, side) for side in input_range)
-    ranges = [_around(*input_range, "declared")]
-    for layer in network.layers:
+def bound_ranges(
+    network: Network, input_range: tuple[float, float] | None = None
+) -> list[TensorRange]:
+    """Ranges of the input and of every layer's output, as wide as the input's range allows.
+
+    Parameters
+    ----------
+    network : Network
+        Ranges that it states are taken over.
+    input_range : (float, float), optional
+        Limits of the input; those that the network states by default.
+    """
+    first, *stated = _stated_ranges(network, input_range)
+    assert first is not None
+    ranges = [_declared(first)]
+    low, high = (np.full(network.n_inputs, side) for side in first[:2])
+    for layer, own in zip(network.layers, stated, strict=True):
         weight = layer.weight.astype(np.float64)
         positive, negative = np.maximum(weight, 0), np.minimum(weight, 0)
         low, high = (
-            positive @ low + negative @ high + layer.bias,
-            positive @ high + negative @ low + layer.bias,
+            activate(positive @ a + negative @ b + layer.bias, layer.activation, layer.limits)
+            for a, b in ((low, high), (high, low))
         )
-        if layer.activation == "relu":
-            low, high = np.maximum(low, 0), np.maximum(high, 0)
-        ranges.append(_around(float(low.min()), float(high.max()), "bounds"))
+        if own is None:
+            ranges.append(_around(float(low.min()), float(high.max()), "bounds"))
+        else:
+            ranges.append(_declared(own))
+            low, high = np.clip(low, *own[:2]), np.clip(high, *own[:2])
     return [_tidy(one) for one in ranges]
+
+
+def _stated_ranges(
+    network: Network, input_range: tuple[float, float] | None
+) -> list[Stated | None]:
+    """Range of each tensor as the network states it, with `input_range` in place of the input's."""
+    own = (network.input_range, network.input_levels)
+    pairs = [
+        own if input_range is None else (input_range, 0),
+        *((layer.output_range, layer.output_levels) for layer in network.layers),
+    ]
+    return [None if limits is None else (*limits, levels) for limits, levels in pairs]
+
+
+def _declared(stated: Stated, values: Floats | None = None) -> TensorRange:
+    """The stated range with an origin that lets an engine number its grid without loss.
+
+    The commonest value if it is clearly commoner than zero, else 0.0, else the lower end.
+    """
+    low, high, levels = stated
+    if not levels:
+        return _around(low, high, "declared")
+    step = (high - low) / levels
+    zero = round(-low / step)
+    shares = np.zeros(levels + 1)
+    if values is not None:
+        steps = np.clip(np.rint((values.astype(np.float64) - low) / step), 0, levels)
+        shares = np.bincount(steps.astype(np.int64).reshape(-1), minlength=levels + 1) / values.size
+    best = int(np.argmax(shares))
+    has_zero = 0 <= zero <= levels and abs(low + zero * step) < GRID_TOLERANCE * step
+    share_of_zero = shares[zero] if has_zero else 0.0
+    choices = [best] if shares[best] > share_of_zero + COMMON_SHARE else []
+    choices += [zero] if has_zero else []
+    place = next((place for place in choices if _fits(place, levels)), 0)
+    origin = high if place == levels else low + place * step
+    if has_zero and place == zero:
+        origin = 0.0
+    share = float(shares[place])
+    return TensorRange(
+        low=low, high=high, origin=origin, levels=levels, share=share, source="declared"
+    )
+
+
+def _fits(below: int, levels: int) -> bool:
+    """Whether integers number a grid with this many steps below 0: 8 bits of 255, 16 of more."""
+    least, most = activation_limits(8 if levels < GRID_LEVELS else 16, True)
+    return below in (0, levels) or (below <= -least and levels - below <= most)
 
 
 def _around(low: float, high: float, source: str) -> TensorRange:
@@ -157,21 +247,50 @@ def _tidy(one: TensorRange) -> TensorRange:
     return replace(one, low=low, high=high, origin=origin, share=round(one.share, 4))
 
 
-def _input_range(x: Floats, stated: tuple[float, float] | None) -> TensorRange:
-    observed = _observe(x)
-    if x.min() == x.max() and stated is None:
-        raise InputError(
-            f"calibration data is {x.min()} everywhere, expected samples that span the input's "
-            "range; or state it as `range` in the recipe's [input]"
-        )
-    if stated is not None:
-        low, high = stated
-        origin = min(max(observed.origin, low), high)
-        observed = replace(observed, low=low, high=high, origin=origin)
-    on_grid = _snap(x, observed)
-    if on_grid is not None:
-        return on_grid
-    return observed if stated is not None else _clip(x, observed)
+def _count(values: Floats, one: TensorRange) -> TensorRange:
+    """With the share of values that saturate, to five decimals."""
+    quantizer = one.quantizer(SEARCH_BITS)
+    steps = (values.astype(np.float64) - quantizer.origin) / quantizer.scale
+    beyond = (steps < quantizer.low - 0.5) | (steps > quantizer.high + 0.5)
+    return replace(one, saturated=round(float(beyond.mean()), 5))
+
+
+def _limit(values: Floats, observed: TensorRange, method: Method) -> TensorRange:
+    if method == "minmax":
+        return observed
+    if method == "error":
+        return _clip(values, observed)
+    assert isinstance(method, float | int)
+    return _percentile(values, observed, method)
+
+
+def _range(kind: str, values: Floats, stated: Stated | None, method: Method | None) -> TensorRange:
+    """Range of one tensor: of the input, of a hidden layer, or of the outputs."""
+    if stated is not None and method is None:
+        if stated[2]:
+            return _declared(stated, values)
+        return _within(kind, values, *stated[:2])
+    if kind == "output":
+        return _limit(values, _output_range(values), method or "minmax")
+    observed = _observe(values)
+    if kind == "input":
+        if observed.share == 1:
+            raise InputError(
+                f"calibration data is {observed.origin} everywhere, expected samples that span the "
+                "input's range; or state it as `range` in the recipe's [input]"
+            )
+        on_grid = _snap(values, observed) if method in (None, *METHODS) else None
+        if on_grid is not None:
+            return on_grid
+    return _limit(values, observed, method or "error")
+
+
+def _within(kind: str, values: Floats, low: float, high: float) -> TensorRange:
+    """Stated limits, with origin and grid as the values show them."""
+    observed = _observe(values)
+    origin = min(max(observed.origin, low), high)
+    limited = replace(observed, low=low, high=high, origin=origin, source="declared")
+    return (_snap(values, limited) if kind == "input" else None) or limited
 
 
 def _observe(values: Floats) -> TensorRange:
@@ -218,6 +337,20 @@ def _snap(values: Floats, observed: TensorRange) -> TensorRange | None:
     if max(abs(low - observed.low), abs(high - observed.high)) < GRID_TOLERANCE * step:
         low, high = observed.low, observed.high
     return replace(observed, low=low, high=high, levels=below + above)
+
+
+def _percentile(values: Floats, observed: TensorRange, percent: float) -> TensorRange:
+    """Limits that hold `percent` of the values, and the origin."""
+    tail = 1 - percent / 100
+    origin = observed.origin
+    ends = 2 if observed.low < origin < observed.high else 1
+    low = min(origin, float(np.quantile(values, tail / ends, method="inverted_cdf")))
+    high = max(origin, float(np.quantile(values, 1 - tail / ends, method="inverted_cdf")))
+    if observed.low == origin:
+        low = origin
+    if observed.high == origin:
+        high = origin
+    return replace(observed, low=low, high=high) if low < high else observed
 
 
 def _clip(values: Floats, observed: TensorRange) -> TensorRange:

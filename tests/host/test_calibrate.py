@@ -194,3 +194,105 @@ def test_bad_ranges():
         TensorRange(low=0, high=1, origin=2)
     with pytest.raises(ValueError, match="levels, share and source"):
         TensorRange(low=0, high=1, origin=0, source="guess")
+
+
+def skewed(seed=9):
+    """Inputs (4000, 3) with a long tail and their network."""
+    x = np.random.default_rng(seed).exponential(size=(4000, 3)).astype(np.float32)
+    return network(3), x
+
+
+def test_methods_of_the_input():
+    net, x = skewed()
+    limits = {}
+    for method in ("minmax", "error", 99.0, 100):
+        one = calibrate_ranges(net, x, methods=[method, None, None])[0]
+        limits[method] = one.high
+        assert one.saturated == pytest.approx(float((x > one.high * 1.002).mean()), abs=2e-4)
+    assert limits["minmax"] == limits[100] == pytest.approx(float(x.max()), rel=1e-4)
+    assert np.mean(x <= limits[99.0]) == pytest.approx(0.99, abs=2e-4)
+    assert limits[99.0] < limits["error"] < limits["minmax"]
+    assert calibrate_ranges(net, x)[0].high == limits["error"]
+
+
+def test_methods_of_layers():
+    net, x = skewed()
+    hidden, out = net.run_layers(x)
+    plain = calibrate_ranges(net, x)
+    assert plain[2].saturated == 0
+    chosen = calibrate_ranges(net, x, methods=[None, 99.0, 90.0])
+    assert chosen[0] == plain[0]
+    assert chosen[1].high == pytest.approx(float(np.quantile(hidden, 0.99)), rel=0.01)
+    assert chosen[1].saturated == pytest.approx(0.01, abs=0.001)
+    extremes = calibrate_ranges(net, x, methods=[None, "minmax", "error"])
+    assert extremes[1].high == pytest.approx(float(hidden.max()), rel=1e-4)
+    assert extremes[2].high <= plain[2].high
+    assert chosen[2].saturated == pytest.approx(0.1, abs=0.01)
+    assert (chosen[2].low, chosen[2].high) == pytest.approx(
+        np.quantile(out, (0.05, 0.95)), rel=0.01
+    )
+    assert chosen == calibrate_ranges(net, x.copy(), methods=[None, 99.0, 90.0])
+
+
+def test_percentile_spares_the_end_that_is_integer_0():
+    values = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8, 99]], np.float32).T
+    one = calibrate_ranges(network(1), values, methods=[80, None, None])[0]
+    assert (one.low, one.high, one.origin, one.levels) == (0, 7, 0, 0)
+    two = calibrate_ranges(network(1), values - 4, methods=[80, None, None])[0]
+    assert (two.low, two.high) == (-4, 4)
+    most_zero = np.array([[0] * 99 + [1]], np.float32).T
+    assert calibrate_ranges(network(1), most_zero, methods=[50, None, None])[0].high == 1
+
+
+def quantized_grid(one, levels):
+    """Real values that an 8-bit engine gives the places of a stated grid."""
+    low, high = one.low, one.high
+    grid = low + np.arange(levels + 1) * (high - low) / levels
+    q = one.quantizer(8)
+    return grid, q.origin + q.scale * q.quantize(grid)
+
+
+@pytest.mark.parametrize("zero_point", [0, 100, 128, 255])
+def test_stated_grids_are_taken_over_exactly(zero_point):
+    scale = 0.0123
+    low, high = -zero_point * scale, (255 - zero_point) * scale
+    layer = Layer("a", np.eye(3), output_range=(low, high), output_levels=255)
+    net = Network((layer,), (low, high), input_levels=255)
+    samples = np.random.default_rng(10).normal(size=(500, 3)) * scale * 40
+    for ranges in (bound_ranges(net), calibrate_ranges(net, samples)):
+        for one in ranges:
+            assert (one.source, one.levels) == ("declared", 255)
+            assert (one.low, one.high) == pytest.approx((low, high), abs=1e-7)
+            grid, real = quantized_grid(one, 255)
+            np.testing.assert_allclose(real, grid, atol=1e-4 * scale)
+            # real 0 becomes integer 0 where that costs no resolution
+            assert (one.origin == 0) == (zero_point != 100)
+    assert ranges[0].saturated == pytest.approx(
+        float(((samples < low - scale / 2) | (samples > high + scale / 2)).mean()), abs=1e-3
+    )
+
+
+def test_commonest_value_of_a_stated_grid_becomes_0():
+    net = Network((Layer("a", np.eye(2)),), (-1.0, 2.0), input_levels=255)
+    samples = np.full((100, 2), -1.0)
+    samples[:30, 0] = np.linspace(-1, 2, 30)
+    one = calibrate_ranges(net, samples)[0]
+    assert (one.origin, one.low, one.high) == (-1, -1, 2)
+    assert one.share == pytest.approx(0.855)
+    assert calibrate_ranges(net, samples, methods=["minmax", None])[0].source == "calibrated"
+
+
+def test_stated_range_without_a_grid():
+    layers = (
+        Layer("a", np.eye(2), None, "relu", output_range=(0.0, 0.5)),
+        Layer("b", np.eye(2), None, "clip", limits=(-0.1, 0.2)),
+    )
+    net = Network(layers, (-1.0, 1.0))
+    _, hidden, out = bound_ranges(net)
+    assert (hidden.low, hidden.high, hidden.source) == (0.0, 0.5, "declared")
+    assert (out.low, out.high, out.source) == (0.0, 0.2, "bounds")
+    rng = np.random.default_rng(11)
+    measured = calibrate_ranges(net, rng.uniform(-1, 1, (400, 2)))
+    assert (measured[1].low, measured[1].high) == (0.0, 0.5)
+    assert measured[1].share == pytest.approx(0.5, abs=0.05)
+    assert measured[1].saturated == pytest.approx(0.25, abs=0.05)

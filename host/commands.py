@@ -70,6 +70,7 @@ def _print_model(model: CompressedModel, path: Path, as_json: bool) -> None:
                 "file": str(path),
                 "inputs": model.n_inputs,
                 "outputs": model.n_outputs,
+                "final": model.final,
                 "bytes": total["ours"],
                 "ratio": ratio,
                 "sizes": sizes,
@@ -86,6 +87,7 @@ def _print_model(model: CompressedModel, path: Path, as_json: bool) -> None:
         "",
         f"{path}: {total['ours']:,} bytes, {ratio:.1f}x smaller than dense fp32, "
         f"{model.n_inputs} inputs, {model.n_outputs} outputs",
+        *([] if model.final == "none" else [f"{model.final} of the outputs: done on the host"]),
         *model.notes,
     )
 
@@ -106,7 +108,8 @@ def run_file(
         document = _run_document(session, device, np.atleast_2d(outputs), stats)
     document["score"] = None
     if classes is not None:
-        document["score"] = _score(np.atleast_2d(outputs), classes)
+        final = session.network.final
+        document["score"] = _score(np.atleast_2d(outputs), classes, final)
     if output is not None:
         with open_atomic(output) as stream:
             np.save(stream, outputs, allow_pickle=False)
@@ -178,14 +181,16 @@ def _run_document(
     return document
 
 
-def _score(outputs: npt.NDArray[np.float32], labels: npt.NDArray[Any]) -> float:
-    """Share of inputs whose largest output stands at their label."""
+def _score(outputs: npt.NDArray[np.float32], labels: npt.NDArray[Any], final: str) -> float:
+    """Share of inputs whose largest output stands at their label, or whose argmax is the label."""
     if labels.shape not in ((len(outputs),), (len(outputs), 1)) or labels.dtype.kind not in "iu":
         raise InputError(
             f"labels have shape {labels.shape} and type {labels.dtype}, expected one integer per "
             f"input: ({len(outputs)},)"
         )
     classes = labels.reshape(-1)
+    if final == "argmax":
+        return float((outputs[:, 0] == classes).mean())
     wrong = (classes < 0) | (classes >= outputs.shape[1])
     if wrong.any():
         place = int(np.argmax(wrong))

@@ -18,6 +18,7 @@ from .compiler import Image, compile_network
 from .compress import CompressedModel
 from .device import Device, RunStats, open_device
 from .errors import CapacityError, InputError
+from .finals import apply_final, n_answers
 from .quantize import QuantizedNetwork, quantize
 from .quantizer import Quantizer
 
@@ -98,7 +99,8 @@ class Session:
             raise
         layers = self.network.layers
         self.inputs = (Tensor("input", layers[0].n_cols, self.network.input),)
-        self.outputs = (Tensor("output", layers[-1].n_rows, self.network.output),)
+        answers = n_answers(self.network.final, layers[-1].n_rows)
+        self.outputs = (Tensor("output", answers, self.network.output),)
 
     def __enter__(self) -> Self:
         return self
@@ -143,6 +145,8 @@ class Session:
         Returns
         -------
         (outputs,) or (n, outputs) float32; or a dict ``{"output": ...}``
+            After the final step of the network, which the host does: softmax, sigmoid, or argmax
+            (one output, the number of the largest).
 
         Raises
         ------
@@ -159,7 +163,7 @@ class Session:
         return self._run(x)
 
     def run_quantized(self, q: npt.ArrayLike) -> Ints:
-        """Run integers; the same on every device.
+        """Run integers; the same on every device. The network's final step is left out.
 
         Parameters
         ----------
@@ -211,15 +215,14 @@ class Session:
             The device fails.
         """
         rows = (self._sample(x) for x in xs)
-        output = self.outputs[0].quantizer
         if self._device is None or self._image is None:
             for row in rows:
-                yield output.dequantize(golden.run(self.network, row[None])[0])
+                yield self._answers(golden.run(self.network, row[None])[0])
             return
         image = self._image
         self._device.load(image)
         for results, _ in self._device.stream(rows):
-            yield output.dequantize(results[image.output_slots])
+            yield self._answers(results[image.output_slots])
 
     def quantize(self, x: npt.ArrayLike) -> Ints:
         """Integers that `run` makes of real inputs, (features,) or (n, features) int64.
@@ -267,8 +270,12 @@ class Session:
 
     def _run(self, x: npt.ArrayLike) -> Floats:
         q = self.quantize(x)
-        outputs = self.outputs[0].quantizer.dequantize(self._infer(np.atleast_2d(q)))
+        outputs = self._answers(self._infer(np.atleast_2d(q)))
         return outputs[0] if q.ndim == 1 else outputs
+
+    def _answers(self, outputs: Ints) -> Floats:
+        """What `run` returns for integers of the last layer (..., n_rows)."""
+        return apply_final(self.network.final, self.network.output.dequantize(outputs))
 
     def _infer(self, q: Ints) -> Ints:
         if self._device is None or self._image is None:

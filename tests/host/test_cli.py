@@ -5,6 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +145,17 @@ def test_run_writes_outputs_and_prints_the_score(folder: Path) -> None:
     assert np.load("out.npy").dtype == np.float32
     assert np.array_equal(np.array(document["outputs"], np.float32), expected)
     assert "score: 100.00% (24 of 24 right)" in invoke(*arguments)[1]
+
+
+def test_final_argmax_is_scored_and_shown(folder: Path) -> None:
+    model = model_file.load("net.gossamer")
+    model_file.save(replace(model, final="argmax"), "classes.gossamer")
+    arguments = ["run", "classes.gossamer", "--input", "x.npy", "--labels", "y.npy", "--json"]
+    document = json.loads(invoke(*arguments)[1])
+    assert document["score"] == 1.0
+    assert np.ravel(document["outputs"]).tolist() == np.load("y.npy").tolist()
+    assert "argmax of the outputs: done on the host" in invoke("info", "classes.gossamer")[1]
+    assert json.loads(invoke("info", "classes.gossamer", "--json")[1])["final"] == "argmax"
 
 
 def test_run_of_one_sample_and_of_many(folder: Path) -> None:

@@ -9,6 +9,7 @@ from gossamer.host import session as session_module
 from gossamer.host.compress import compress
 from gossamer.host.device import Device
 from gossamer.host.errors import CapacityError, DeviceError, FormatError, InputError
+from gossamer.host.finals import FINALS, apply_final
 from gossamer.host.network import Layer, Network
 from gossamer.host.session import Session
 from gossamer.host.verify import Difference, verify
@@ -164,6 +165,20 @@ def test_stream_keeps_the_order(network, make):
     with pytest.raises(InputError, match=r"input of a stream has shape \(7, 20\), expected one"):
         list(session.stream([x]))
     assert np.array_equal(session.run(x), got)
+
+
+@pytest.mark.parametrize("final", FINALS)
+@pytest.mark.parametrize("make", [Session, on_fake])
+def test_final_step_is_done_on_the_host(network, make, final):
+    session = make(replace(network, final=final))
+    x, q = reals(session, 5)
+    outputs = session.run_quantized(q)
+    assert np.array_equal(outputs, golden.run(network, q))
+    expected = apply_final(final, network.output.dequantize(outputs))
+    assert np.array_equal(session.run(x), expected)
+    assert np.array_equal(session.run(x[0]), expected[0])
+    assert np.array_equal(list(session.stream(x)), expected)
+    assert session.outputs[0].features == expected.shape[1]
 
 
 def test_stats(network):

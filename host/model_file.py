@@ -10,29 +10,21 @@ import json
 import struct
 import zlib
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .bits import packed_bytes
 from .calibrate import SOURCES, TensorRange
-from .codebook import code_bits, decode_codes, encode_codes
-from .compress import CompressedLayer, CompressedModel, Matrix
+from .compress import CompressedLayer, CompressedModel
 from .errors import FormatError, InputError
 from .files import open_atomic
-from .network import ACTIVATIONS, MAX_WEIGHTS, MAX_WIDTH
-from .structure import MAX_GAP_BITS, Places, decode_gaps, encode_gaps
+from .matrix_parts import AGAIN, MatrixParts, check_limits, decode_matrix, encode_matrix
+from .network import ACTIVATIONS
 
 __all__ = ["FORMAT_VERSION", "LayerParts", "dump", "layer_parts", "load", "parse", "save"]
 
 FORMAT_VERSION = 1
-
-KINDS = ("dense", "dense with zeros", "unstructured")
-"""Structure and zero code of a layer, by number in the description."""
-
-AGAIN = "the file is damaged, write it again"
 
 
 @dataclass(frozen=True)
@@ -40,41 +32,27 @@ class LayerParts:
     """What a file holds of one layer: its line in the description and its bytes."""
 
     line: list[Any]
-    gaps: bytes
-    codes: bytes
-    codebook: bytes
+    matrix: MatrixParts
     bias: bytes
 
     @property
     def data(self) -> bytes:
         """All bytes, in the file's order."""
-        return self.gaps + self.codes + self.codebook + self.bias
+        return self.matrix.data + self.bias
 
 
 def layer_parts(layer: CompressedLayer) -> LayerParts:
     """Encode one layer."""
-    matrix = layer.matrix
-    kind = 2 if matrix.structure == "unstructured" else int(matrix.zero_code)
-    width, gaps = encode_gaps(matrix.places) if kind == 2 else (0, b"")
+    matrix = encode_matrix(layer.matrix)
     line = [
         layer.name,
         layer.n_rows,
         layer.n_cols,
         _activation_mark(layer),
-        kind,
-        len(matrix.codes),
-        len(matrix.codebook),
-        width,
-        len(gaps),
+        *matrix.numbers,
         _range_line(layer.output),
     ]
-    return LayerParts(
-        line,
-        gaps,
-        encode_codes(matrix.codes, len(matrix.codebook)),
-        matrix.codebook.astype("<f4").tobytes(),
-        layer.bias.astype("<f4").tobytes(),
-    )
+    return LayerParts(line, matrix, layer.bias.astype("<f4").tobytes())
 
 
 def dump(model: CompressedModel) -> bytes:
@@ -194,54 +172,21 @@ def _open(raw: bytes, where: str) -> tuple[dict[str, Any], bytes]:
 def _parse_layer(
     line: list[Any], data: bytes, offset: int, where: str
 ) -> tuple[CompressedLayer, int]:
-    name, rows, cols, activation, kind, entries, n_codes, width, n_gaps, output = line
+    name, rows, cols, activation, kind, entries, n_codes, first, second, output = line
     where = f"{where}: layer {name!r}"
     if type(name) is not str:
         raise FormatError(f"{where}: the name is no text; {AGAIN}")
-    limits = {
-        "rows": (rows, 1, MAX_WIDTH),
-        "cols": (cols, 1, MAX_WIDTH),
-        "kind": (kind, 0, len(KINDS) - 1),
-        "codes": (n_codes, 1, 256),
-        "gap bits": (width, 1, MAX_GAP_BITS) if kind == 2 else (width, 0, 0),
-        "gap bytes": (n_gaps, 0, len(data)) if kind == 2 else (n_gaps, 0, 0),
-    }
-    _check_limits(limits, where)
-    _check_limits({"weights": (rows * cols, 1, MAX_WEIGHTS)}, where)
-    _check_limits({"entries": (entries, 0 if kind == 2 else rows * cols, rows * cols)}, where)
-    sizes = (n_gaps, packed_bytes(entries, code_bits(n_codes)), 4 * n_codes, 4 * rows)
-    if offset + sum(sizes) > len(data):
+    numbers = [kind, entries, n_codes, first, second]
+    matrix, start = decode_matrix(numbers, rows, cols, data, offset, where)
+    end = start + 4 * rows
+    if end > len(data):
         raise FormatError(
-            f"{where}: needs {sum(sizes)} bytes but {len(data) - offset} are left; {AGAIN}"
+            f"{where}: needs {4 * rows} bytes of biases but {len(data) - start} are left; {AGAIN}"
         )
-    ends = [offset, *(offset + int(end) for end in np.cumsum(sizes))]
-    gaps, codes, book, bias = (data[a:b] for a, b in pairwise(ends))
-    if kind == 2:
-        places = decode_gaps(gaps, width, entries, rows, cols, where)
-    else:
-        places = Places.dense(rows, cols)
-    codebook = np.frombuffer(book, "<f4").astype(np.float32)
-    if not np.isfinite(codebook).all():
-        raise FormatError(f"{where}: a codebook value is not finite; {AGAIN}")
-    if kind == 1 and codebook[0] != 0:
-        raise FormatError(f"{where}: code 0 is {codebook[0]}, expected 0; {AGAIN}")
-    matrix = Matrix(
-        KINDS[kind].split()[0],
-        places,
-        decode_codes(codes, n_codes, entries, where),
-        codebook,
-        kind == 1,
-    )
-    vector = np.frombuffer(bias, "<f4").astype(np.float32)
+    bias = np.frombuffer(data[start:end], "<f4").astype(np.float32)
     after, clip = _parse_activation(activation, where)
-    layer = CompressedLayer(name, matrix, vector, after, _parse_range(output), clip)
-    return layer, ends[-1]
-
-
-def _check_limits(limits: dict[str, tuple[Any, int, int]], where: str) -> None:
-    for what, (value, low, high) in limits.items():
-        if type(value) is not int or not low <= value <= high:
-            raise FormatError(f"{where}: {what} is {value!r}, expected {low}..{high}; {AGAIN}")
+    layer = CompressedLayer(name, matrix, bias, after, _parse_range(output), clip)
+    return layer, end
 
 
 def _activation_mark(layer: CompressedLayer) -> int | list[float | None]:
@@ -256,7 +201,7 @@ def _parse_activation(mark: Any, where: str) -> tuple[str, tuple[float, float] |
         low, high = mark
         low, high = (-np.inf if low is None else low, np.inf if high is None else high)
         return "clip", (float(low), float(high))
-    _check_limits({"activation": (mark, 0, ACTIVATIONS.index("clip") - 1)}, where)
+    check_limits({"activation": (mark, 0, ACTIVATIONS.index("clip") - 1)}, where)
     return ACTIVATIONS[mark], None
 
 

@@ -191,7 +191,7 @@ def test_rebuilt_file_is_read():
         (rebuild(set_field(1, 3, [6, 0])), r"limits of the output are \(6.0, 0.0\), expected two"),
         (rebuild(set_field(1, 3, [0])), "the description is not valid"),
         (rebuild(lambda lines: lines.append("tanh")), "final step is 'tanh', expected one of none"),
-        (rebuild(set_field(1, 4, 3)), r"kind is 3, expected 0\.\.2"),
+        (rebuild(set_field(1, 4, 4)), r"kind is 4, expected 0\.\.3"),
         (rebuild(set_field(1, 5, 1 << 30)), r"entries is 1073741824, expected 0\.\.240"),
         (rebuild(set_field(1, 6, 257)), r"codes is 257, expected 1\.\.256"),
         (rebuild(set_field(1, 7, 17)), r"gap bits is 17, expected 1\.\.16"),
@@ -242,8 +242,8 @@ def test_missing_files_and_folders(tmp_path):
 def test_every_codebook_value_is_checked():
     size = int.from_bytes(RAW[:8], "little")
     data = bytearray(RAW[8 + size :])
-    book = model_file.layer_parts(MODEL.layers[0])
-    start = len(book.gaps + book.codes)
+    parts = model_file.layer_parts(MODEL.layers[0]).matrix
+    start = len(parts.index + parts.codes)
     data[start : start + 4] = struct.pack("<f", float("inf"))
     with pytest.raises(FormatError, match="layer 'fc0': a codebook value is not finite"):
         model_file.parse(rebuild(data=bytes(data)))

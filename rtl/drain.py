@@ -5,14 +5,16 @@ The list has room for every row of the PE, so draining never waits and the PE go
 layer at once; the merge tree empties the list meanwhile.
 """
 
-from amaranth import Module, Mux, Signal, signed
+from amaranth import Module, Signal, signed
 from amaranth.hdl import Assert
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from .arith import Ints, requantize
+from .arith import Ints
 from .config import EngineConfig
 from .layouts import layer_layout, token_layout
+from .pipeline import delay
+from .requantize import Requantizer
 from .streams import Queue
 
 __all__ = ["Drain"]
@@ -41,7 +43,7 @@ class Drain(wiring.Component):
     o : Out(stream of token_layout)
     """
 
-    LATENCY = 3
+    LATENCY = Requantizer.LATENCY
 
     valid: Signal
     sum: Signal
@@ -69,57 +71,31 @@ class Drain(wiring.Component):
 
     @staticmethod
     def model(sums: Ints, bias: Ints, shift: Ints, low: int, high: int) -> Ints:
-        """Activations of all rows, zeros included (`arith.requantize`)."""
-        return requantize(sums, bias, shift, low, high)
+        """Activations of all rows, zeros included (`Requantizer.model`)."""
+        return Requantizer.model(sums, bias, shift, low, high)
 
     def elaborate(self, platform: object) -> Module:
-        """Add, shift and clamp in three stages, then the list."""
+        """Requantize, then list what is not dropped."""
         m = Module()
-        config = self._config
-        layer = self.layer
-        width = config.sum_bits
-
-        biased_q1 = Signal(signed(width), reset_less=True)
-        shift_q1 = Signal.like(self.shift, reset_less=True)
-        shifted_q2 = Signal(signed(width), reset_less=True)
-        m.d.sync += [
-            biased_q1.eq(self.sum + self.bias),
-            shift_q1.eq(self.shift),
-            shifted_q2.eq(biased_q1 >> shift_q1),
-        ]
-
-        valid, row, last = self.valid, self.row, self.last
-        for stage in (1, 2):
-            valid_q = Signal(name=f"valid_q{stage}")
-            row_q = Signal.like(row, name=f"row_q{stage}", reset_less=True)
-            last_q = Signal(name=f"last_q{stage}", reset_less=True)
-            m.d.sync += [valid_q.eq(valid), row_q.eq(row), last_q.eq(last)]
-            valid, row, last = valid_q, row_q, last_q
-
-        limit = signed(config.activation_bits + 1)
-        low, high = Signal(limit), Signal(limit)
-        for value, field in ((low, layer.low), (high, layer.high)):
-            m.d.comb += value.eq(Mux(layer.signed_out, field.as_signed(), field.as_unsigned()))
-        clamped = Signal(config.activation_bits)
-        with m.If(shifted_q2 < low):
-            m.d.comb += clamped.eq(low)
-        with m.Elif(shifted_q2 > high):
-            m.d.comb += clamped.eq(high)
-        with m.Else():
-            m.d.comb += clamped.eq(shifted_q2)
-
+        config, layer = self._config, self.layer
+        m.submodules.requantizer = requantizer = Requantizer(config)
         m.submodules.list = rows = Queue(
             token_layout(config, 0), depth=config.rows_per_pe + 1, block=True
         )
-        listed = Signal()
-        m.d.sync += [
-            rows.i.p.value.eq(clamped),
-            rows.i.p.row.eq(row),
-            rows.i.p.last.eq(last),
-            listed.eq(valid & (clamped.any() | layer.keep_zeros | last)),
+        # Layers may change once their last row is listed: `keep` is taken with the clamp.
+        last_q2 = delay(m, self.last, self.LATENCY - 1)
+        keep_q3 = delay(m, layer.keep_zeros | last_q2, 1)
+        m.d.comb += [
+            requantizer.sum.eq(self.sum),
+            requantizer.bias.eq(self.bias),
+            requantizer.shift.eq(self.shift),
+            requantizer.layer.eq(layer),
+            rows.i.p.value.eq(requantizer.value),
+            rows.i.p.row.eq(delay(m, self.row, self.LATENCY)),
+            rows.i.p.last.eq(delay(m, last_q2, 1)),
+            rows.i.valid.eq(delay(m, self.valid, self.LATENCY) & (requantizer.nonzero | keep_q3)),
         ]
-        m.d.comb += rows.i.valid.eq(listed)
-        with m.If(listed):
+        with m.If(rows.i.valid):
             m.d.sync += Assert(rows.i.ready, "output list overflows")
         connect(m, rows.o, flipped(self.o))
         return m

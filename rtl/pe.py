@@ -28,6 +28,7 @@ from .layouts import (
     token_layout,
 )
 from .memory import WeightMemory
+from .pipeline import delay
 from .streams import Queue
 
 __all__ = ["PE", "Activity"]
@@ -156,12 +157,12 @@ class PE(wiring.Component):
             operation.last.eq(fetch.last),
             operation.operand.eq(fetch.value),
         ]
-        delayed = _delay(m, operation, Codebook.LATENCY)
-        last = _delay(m, delayed.last, Accumulator.LATENCY)
-        row = _delay(m, delayed.row, Accumulator.LATENCY)
-        drained_bias = _delay(m, bias, Codebook.LATENCY + Accumulator.LATENCY - 1)
+        delayed = delay(m, operation, Codebook.LATENCY)
+        last = delay(m, delayed.last, Accumulator.LATENCY)
+        row = delay(m, delayed.row, Accumulator.LATENCY)
+        drained_bias = delay(m, bias, Codebook.LATENCY + Accumulator.LATENCY - 1)
         # The drain is done with a layer when its last row is listed.
-        with m.If(_delay(m, drain.valid & drain.last, Drain.LATENCY - 1)):
+        with m.If(delay(m, drain.valid & drain.last, Drain.LATENCY - 1)):
             m.d.sync += self.drained_parity.eq(~self.drained_parity)
 
         m.d.comb += [
@@ -192,12 +193,3 @@ class PE(wiring.Component):
             drain.layer.eq(select_layer(self.layers, self.drained_parity)),
         ]
         return m
-
-
-def _delay(m: Module, value, cycles: int):
-    """`value` some cycles later."""
-    for _ in range(cycles):
-        later = Signal.like(value)
-        m.d.sync += later.eq(value)
-        value = later
-    return value

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The MNIST example on made-up images in MNIST's file format."""
+"""The MNIST example on made-up images in MNIST's file format; the scikit-learn example."""
 
 import gzip
+import re
 import struct
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import mnist
+import sklearn_digits
+from threadpoolctl import threadpool_limits
 
 
 @pytest.fixture
@@ -74,3 +77,20 @@ def test_figures_on_simulated_rtl(data, capsys):
     assert status == 0
     assert "equal, all outputs" in text
     assert "0 predictions differ, 1.0000 x the cycles" in text
+
+
+def test_scikit_learn_digits(capsys):
+    with threadpool_limits(1):  # two threads wait for each other when the other core is busy
+        sklearn_digits.main([])
+    before, after = map(float, re.findall(r"([\d.]+)% right", capsys.readouterr().out))
+    assert before > 95
+    assert after > before - 2
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("default-engine")
+def test_scikit_learn_digits_on_simulated_rtl(capsys):
+    sklearn_digits.main([])
+    golden = capsys.readouterr().out
+    sklearn_digits.main(["--device", "sim"])
+    assert capsys.readouterr().out == golden.replace("golden", "sim")

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Readers of trained networks, one file a source; `load_network` picks one by the file's suffix."""
+"""Readers of trained networks, one file a source; `load_network` picks one by the file's suffix.
+
+What an importer needs beyond the runtime is imported when it is used.
+"""
 
 from importlib import import_module
 from pathlib import Path
 
 from ..errors import InputError
 from ..network import Network
+from .sklearn import from_sklearn
 
-__all__ = ["load_network"]
+__all__ = ["from_sklearn", "load_network"]
 
 READERS = {
     ".npz": ("arrays", "load_arrays"),

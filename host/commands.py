@@ -16,7 +16,7 @@ from .errors import InputError
 from .files import open_atomic, read_npy
 from .importers import load_network
 from .recipe import load_recipe
-from .report import range_rows, range_table, size_rows, size_table
+from .report import range_rows, range_table, size_rows, size_table, structure_table
 from .session import Session
 from .verify import verify
 
@@ -80,6 +80,8 @@ def _print_model(model: CompressedModel, path: Path, as_json: bool) -> None:
             }
         )
         return
+    print_table(*structure_table(sizes), title="Weights")
+    print_lines("")
     print_table(*size_table(sizes), title="Bytes")
     print_lines("")
     print_table(*range_table(ranges), title="Activations")

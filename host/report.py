@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Where the bytes of a model go, beside what the same layers take elsewhere; ranges of tensors.
 
-Rows are plain dicts for JSON; `size_table` and `range_table` give the heads and cells that
-`console.print_table` prints in 100 columns.
+Rows are plain dicts for JSON; `structure_table`, `size_table` and `range_table` give the heads and
+cells that `console.print_table` prints in 100 columns.
 """
 
 import zlib
@@ -11,24 +11,26 @@ from typing import Any
 from .compress import CompressedLayer, CompressedModel
 from .model_file import dump, layer_parts
 
-__all__ = ["range_rows", "range_table", "size_rows", "size_table"]
+__all__ = ["range_rows", "range_table", "size_rows", "size_table", "structure_table"]
 
 Row = dict[str, Any]
 Cells = tuple[list[str], list[list[object]]]
 
 PARTS = ("indices", "codes", "codebook", "biases", "header", "padding")
-SUMS = ("weights", "nonzeros", "dense_fp32", "dense_int8", "pruned_gzip", "ours", *PARTS)
+SUMS = ("weights", "nonzeros", "fillers", "dense_fp32", "dense_int8", "pruned_gzip", "ours", *PARTS)
 
 
 def size_rows(model: CompressedModel) -> list[Row]:
     """Bytes per layer, of the file around them (layer ``"file"``), and in total.
 
-    Keys: ``layer``; of layers also ``rows``, ``cols``, ``structure``, ``code_bits``;
-    ``weights``, ``nonzeros``; for comparison ``dense_fp32`` and ``dense_int8`` (weights of that
-    type, biases of 4 bytes) and ``pruned_gzip`` (zlib level 9 of the fp32 weights as pruned and
-    shared, biases of 4 bytes); then ``ours``, the sum of ``indices``, ``codes``, ``codebook``,
-    ``biases``, ``header`` and ``padding``. Indices and codes end on whole bytes. The total of
-    ``ours`` is the file's size.
+    Keys: ``layer``; of layers also ``rows``, ``cols``, ``structure``, ``code_bits`` and
+    ``padded_cols`` (columns that the last group of an N:M layer lacks); ``weights``, ``nonzeros``,
+    ``fillers`` (stored pairs of N:M layers that hold no weight, for want of one or of a column;
+    their bits are in ``indices`` and ``codes``); for comparison ``dense_fp32`` and ``dense_int8``
+    (weights of that type, biases of 4 bytes) and ``pruned_gzip`` (zlib level 9 of the fp32 weights
+    as pruned and shared, biases of 4 bytes); then ``ours``, the sum of ``indices``, ``codes``,
+    ``codebook``, ``biases``, ``header`` and ``padding``. Indices and codes end on whole bytes. The
+    total of ``ours`` is the file's size.
     """
     rows = [_layer_row(layer) for layer in model.layers]
     raw = dump(model)
@@ -52,8 +54,10 @@ def _layer_row(layer: CompressedLayer) -> Row:
         "cols": layer.n_cols,
         "structure": matrix.structure,
         "code_bits": matrix.code_bits,
+        "padded_cols": matrix.padded_cols,
         "weights": weight.size,
         "nonzeros": matrix.nonzeros,
+        "fillers": matrix.fillers,
         "dense_fp32": 4 * weight.size + biases,
         "dense_int8": weight.size + biases,
         "pruned_gzip": len(zlib.compress(weight.astype("<f4").tobytes(), 9)) + biases,
@@ -65,6 +69,14 @@ def _layer_row(layer: CompressedLayer) -> Row:
         "header": 0,
         "padding": 0,
     }
+
+
+def structure_table(rows: list[Row]) -> Cells:
+    """Heads and cells of what `size_rows` says of the layers' structure."""
+    heads = ["layer", "outputs", "inputs", "padded by", "structure", "nonzeros", "fillers"]
+    heads.append("bits per code")
+    keys = ("layer", "rows", "cols", "padded_cols", "structure", "nonzeros", "fillers", "code_bits")
+    return heads, [[row[key] for key in keys] for row in rows if "structure" in row]
 
 
 def size_table(rows: list[Row]) -> Cells:

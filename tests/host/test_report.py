@@ -8,7 +8,13 @@ from gossamer.host import model_file
 from gossamer.host.compress import compress
 from gossamer.host.network import Layer, Network
 from gossamer.host.recipe import parse_recipe
-from gossamer.host.report import range_rows, range_table, size_rows, size_table
+from gossamer.host.report import (
+    range_rows,
+    range_table,
+    size_rows,
+    size_table,
+    structure_table,
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +66,26 @@ def test_ranges(model):
     assert rows[1]["origin"] == 0
     assert 0.1 < rows[1]["share"] < 0.9
     assert {row["source"] for row in rows} == {"calibrated"}
+
+
+def test_pairs_by_hand(tmp_path):
+    # six columns: groups of 4 and 2; row 0 holds 2 + 0 weights, row 1 holds 1 + 2
+    weight = [[1, 0, 2, 0, 0, 0], [0, 0, 0, 3, 1, 2]]
+    net = Network((Layer("a", weight), Layer("b", np.ones((3, 2)))))
+    model = compress(net, parse_recipe("[layers.a]\nstructure = '2:4'"), np.eye(6))
+    first, second, *_, total = rows = size_rows(model)
+    assert (first["structure"], first["nonzeros"], first["fillers"]) == ("2:4", 5, 8 - 5)
+    assert (first["padded_cols"], second["padded_cols"], second["fillers"]) == (2, 0, 0)
+    assert first["indices"] == 8 * 2 // 8
+    assert (first["codes"], first["codebook"], first["biases"]) == (8 * 2 // 8, 16, 8)
+    assert total["fillers"] == 3
+    path = tmp_path / "m.gossamer"
+    model_file.save(model, path)
+    parts = ("indices", "codes", "codebook", "biases", "header", "padding")
+    assert total["ours"] == path.stat().st_size == sum(total[part] for part in parts)
+    heads, body = structure_table(rows)
+    assert body == [["a", 2, 6, 2, "2:4", 5, 3, 2], ["b", 3, 2, 0, "dense", 6, 0, 1]]
+    assert len(heads) == len(body[0])
 
 
 @pytest.mark.parametrize(("rows_of", "table"), [(size_rows, size_table), (range_rows, range_table)])

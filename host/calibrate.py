@@ -120,7 +120,8 @@ def calibrate_ranges(
     ----------
     network : Network
         As it will run, pruned and with shared weights.
-        Ranges that it states are taken over, grid and all, unless a method is given.
+        Ranges that it states are taken over, grid and all, unless a method is given. Limits of
+        its input without a grid count for less than the samples.
     samples : (n, n_inputs) array
         Inputs as the network will see them; a thousand are plenty.
     input_range : (float, float), optional
@@ -137,6 +138,8 @@ def calibrate_ranges(
     x = as_samples("calibration data", samples, network.n_inputs)
     tensors = [x, *network.run_layers(x)]
     stated = _stated_ranges(network, input_range)
+    if input_range is None and not network.input_levels:
+        stated[0] = None
     chosen = list(methods or [None] * len(tensors))
     kinds = ["input", *["hidden"] * (len(tensors) - 2), "output"]
     ranges = [_range(*one) for one in zip(kinds, tensors, stated, chosen, strict=True)]

@@ -2,7 +2,7 @@
 """From a float network and a recipe to a compressed model: what a `.gossamer` file holds."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from . import codebook as values_axis
 from . import structure as structure_axis
 from .calibrate import TensorRange, bound_ranges, calibrate_ranges
-from .errors import InputError
+from .errors import InputError, RecipeError
 from .network import Floats, Layer, Network
 from .nm import check_nm, group_counts, is_nm, pair_count, parse_nm, position_bits, select_nm
 from .recipe import LayerRecipe, Recipe
@@ -192,7 +192,7 @@ def compress(
     Raises
     ------
     RecipeError
-        The recipe names what the network does not have.
+        The recipe names what the network does not have, or calibrates without data.
     InputError
         No calibration data and no input range, or calibration data that cannot be used; weights
         that are not N:M as the recipe says, while it prunes nothing.
@@ -206,18 +206,18 @@ def compress(
             "(--calibrate x.npy, or calibration=x), or `range = [lowest, highest]` in the "
             "recipe's [input] or in the model's file"
         )
-    matrices = [_share(layer, p) for layer, p in zip(network.layers, plans, strict=True)]
-    small = Network(
-        tuple(
-            Layer(layer.name, matrix.weight(), layer.bias, layer.activation, limits=layer.limits)
-            for layer, matrix in zip(network.layers, matrices, strict=True)
+    methods = [recipe.input_calibration, *(plan.calibration for plan in plans)]
+    if calibration is None and any(methods):
+        raise RecipeError(
+            f"recipe: calibration is {next(filter(None, methods))!r} but there is no calibration "
+            "data, expected some (--calibrate x.npy, or calibration=x); or remove the key"
         )
-    )
+    matrices = [_share(layer, p) for layer, p in zip(network.layers, plans, strict=True)]
+    small = _with_weights(network, matrices)
     if calibration is not None:
-        ranges = calibrate_ranges(small, calibration, recipe.input_range)
+        ranges = calibrate_ranges(small, calibration, recipe.input_range, methods)
     else:
-        assert input_range is not None
-        ranges = bound_ranges(small, input_range)
+        ranges = bound_ranges(small, recipe.input_range)
     layers = tuple(
         CompressedLayer(layer.name, matrix, layer.bias, layer.activation, output, layer.limits)
         for layer, matrix, output in zip(network.layers, matrices, ranges[1:], strict=True)
@@ -225,6 +225,22 @@ def compress(
     prunes = any(plan.prunes for plan in plans)
     notes = (*network.notes, *(() if prunes else _advice(matrices)))
     return CompressedModel(layers, ranges[0], notes, network.final)
+
+
+def _with_weights(network: Network, matrices: list[Matrix]) -> Network:
+    layers = (
+        Layer(
+            layer.name,
+            matrix.weight(),
+            layer.bias,
+            layer.activation,
+            limits=layer.limits,
+            output_range=layer.output_range,
+            output_levels=layer.output_levels,
+        )
+        for layer, matrix in zip(network.layers, matrices, strict=True)
+    )
+    return replace(network, layers=tuple(layers))
 
 
 def _share(layer: Layer, plan: LayerRecipe) -> Matrix:

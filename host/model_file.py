@@ -208,13 +208,14 @@ def _parse_activation(mark: Any, where: str) -> tuple[str, tuple[float, float] |
 def _range_line(one: TensorRange) -> list[float]:
     """Numbers of a range; zeros at the end are left out."""
     values = [one.low, one.high, one.origin, one.levels, one.share, SOURCES.index(one.source)]
+    values.append(one.saturated)
     while len(values) > 2 and not values[-1]:
         values.pop()
     return [int(value) if value == int(value) else value for value in values]
 
 
 def _parse_range(line: list[Any]) -> TensorRange:
-    low, high, origin, levels, share, source = line + [0] * (6 - len(line))
+    low, high, origin, levels, share, source, saturated = line + [0] * (7 - len(line))
     return TensorRange(
         low=float(low),
         high=float(high),
@@ -222,6 +223,7 @@ def _parse_range(line: list[Any]) -> TensorRange:
         levels=int(levels),
         share=float(share),
         source=SOURCES[source],
+        saturated=float(saturated),
     )
 
 

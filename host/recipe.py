@@ -2,10 +2,11 @@
 """Recipes: what to do to each layer, in TOML.
 
 [input]
-range = [0.0, 1.0]     # of the real inputs, if there is no calibration data
+range = [0.0, 1.0]     # of the real inputs; or, with calibration data: calibration = "minmax"
 
 [default]              # for layers that say nothing else
 codes = 32             # distinct weights, 2..256
+calibration = 99.9     # range of the outputs: "error", "minmax" or a percentile
 
 [layers.fc1]
 structure = "unstructured"   # or "dense", N:M such as "2:4", or "auto": the smallest that fits
@@ -22,13 +23,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .calibrate import METHODS, Method
 from .errors import RecipeError
 from .nm import MAX_GROUP, is_nm
 from .structure import STRUCTURES
 
 __all__ = ["LayerRecipe", "Recipe", "load_recipe", "parse_recipe"]
 
-LAYER_KEYS = ("codes", "density", "structure", "threshold")
+LAYER_KEYS = ("calibration", "codes", "density", "structure", "threshold")
+
+METHOD_RULE = f"{', '.join(METHODS)} or a percentile above 50, at most 100"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +51,16 @@ class LayerRecipe:
         Magnitude below which weights are pruned.
     codes : int
         Distinct weights, 2..256; the zero of a dense or N:M layer is one of them.
+    calibration : Method, optional
+        How the range of the layer's output follows from calibration data, instead of from what
+        the network states or by default.
     """
 
     structure: str = "auto"
     density: float | None = None
     threshold: float | None = None
     codes: int = 256
+    calibration: Method | None = None
 
     @property
     def prunes(self) -> bool:
@@ -67,6 +75,7 @@ class Recipe:
     default: Mapping[str, Any] = field(default_factory=dict)
     layers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     input_range: tuple[float, float] | None = None
+    input_calibration: Method | None = None
 
     def for_layers(self, names: list[str]) -> list[LayerRecipe]:
         """The recipe of each named layer.
@@ -128,11 +137,17 @@ def parse_recipe(text: str, where: str = "recipe") -> Recipe:
     _check_keys(where, "", tables, ("default", "input", "layers"))
     layers = _table(where, "layers", tables.get("layers", {}))
     source = _table(where, "input", tables.get("input", {}))
-    _check_keys(where, "[input] ", source, ("range",))
+    _check_keys(where, "[input] ", source, ("calibration", "range"))
+    if len(source) == 2:
+        raise RecipeError(f"{where}: [input] has calibration and range, expected one of them")
+    if "calibration" in source and not _is_method(source["calibration"]):
+        found = source["calibration"]
+        raise RecipeError(f"{where}: [input] calibration is {found!r}, expected {METHOD_RULE}")
     return Recipe(
         default=_layer_table(where, "default", tables.get("default", {})),
         layers={name: _layer_table(where, f"layers.{name}", t) for name, t in layers.items()},
         input_range=_range(where, source["range"]) if "range" in source else None,
+        input_calibration=source.get("calibration"),
     )
 
 
@@ -164,6 +179,7 @@ def _layer_table(where: str, name: str, value: object) -> dict[str, Any]:
         "density": (lambda v: _is_number(v) and 0 < v <= 1, "a number above 0, at most 1"),
         "threshold": (lambda v: _is_number(v) and 0 <= v < float("inf"), "a number, 0 or above"),
         "codes": (lambda v: type(v) is int and 2 <= v <= 256, "a whole number in 2..256"),
+        "calibration": (_is_method, METHOD_RULE),
     }
     for key, setting in table.items():
         holds, expected = rules[key]
@@ -180,6 +196,10 @@ def _range(where: str, value: object) -> tuple[float, float]:
     raise RecipeError(
         f"{where}: [input] range is {value!r}, expected two finite numbers, [lowest, highest]"
     )
+
+
+def _is_method(value: object) -> bool:
+    return value in METHODS or (_is_number(value) and 50 < float(str(value)) <= 100)
 
 
 def _is_number(value: object) -> bool:

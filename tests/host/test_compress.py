@@ -116,7 +116,30 @@ def test_ranges_come_from_somewhere():
     assert compress(net, None, X).layers[0].output.high < declared.layers[0].output.high
 
 
+def test_calibration_methods_and_stated_grids():
+    net = network()
+    x = np.random.default_rng(2).exponential(size=(500, 40))
+    names = [layer.name for layer in net.layers]
+    text = f"[input]\ncalibration = 'minmax'\n[layers.{names[0]}]\ncalibration = 90"
+    model = compress(net, parse_recipe(text), x)
+    assert model.input.high == pytest.approx(x.max(), rel=1e-4)
+    assert model.input.high > compress(net, None, x).input.high
+    assert 0.02 < model.layers[0].output.saturated < 0.12
+    assert model.layers[1].output.saturated == 0
+    first = net.layers[0]
+    stated = Layer("a", first.weight, None, "relu", output_range=(0, 51), output_levels=255)
+    qdq = Network((stated, *net.layers[1:]), (-1, 1.55), input_levels=255)
+    for samples in (None, X):
+        model = compress(qdq, None, samples)
+        assert (model.input.low, model.input.high, model.input.levels) == (-1, 1.55, 255)
+        assert model.layers[0].output.quantizer(8).scale == pytest.approx(0.2)
+    assert compress(qdq, parse_recipe("[layers.a]\ncalibration = 99"), X).layers[0].output.high < 51
+
+
 def test_bad_recipe_and_calibration():
+    text = r"calibration is 99 but there is no calibration data, expected some \(--calibrate x"
+    with pytest.raises(RecipeError, match=text):
+        compress(Network(network().layers, (0, 1)), parse_recipe("[default]\ncalibration = 99"))
     with pytest.raises(RecipeError, match="names no layer"):
         compress(network(), parse_recipe("[layers.conv]\ncodes = 4"), X)
     with pytest.raises(InputError, match=r"expected \(n, 40\)"):

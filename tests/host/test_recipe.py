@@ -35,6 +35,15 @@ def test_structures(structure):
     assert only == LayerRecipe(structure=structure)
 
 
+def test_calibration_of_input_and_layers():
+    recipe = parse_recipe(
+        "[input]\ncalibration = 'minmax'\n[default]\ncalibration = 99.9\n"
+        "[layers.b]\ncalibration = 'error'"
+    )
+    assert recipe.input_calibration == "minmax"
+    assert [one.calibration for one in recipe.for_layers(["a", "b"])] == [99.9, "error"]
+
+
 def test_no_recipe_prunes_nothing():
     (only,) = Recipe().for_layers(["a"])
     assert only == LayerRecipe(structure="auto", density=None, threshold=None, codes=256)
@@ -47,9 +56,12 @@ def test_no_recipe_prunes_nothing():
     [
         ("[default", "r.toml: not valid TOML"),
         ("codes = 3", "r.toml: codes is not a known key, expected default, input, layers"),
-        ("[default]\nbits = 3", r"\[default\] bits is not a known key, expected codes, density"),
+        (
+            "[default]\nbits = 3",
+            r"\[default\] bits is not a known key, expected calibration, codes",
+        ),
         ("[layers.a]\ncode = 3", r"\[layers.a\] code is not a known key"),
-        ("[input]\nlow = 3", r"\[input\] low is not a known key, expected range"),
+        ("[input]\nlow = 3", r"\[input\] low is not a known key, expected calibration, range"),
         ("[default]\ncodes = 1", r"codes is 1, expected a whole number in 2\.\.256"),
         ("[default]\ncodes = 257", "codes is 257"),
         ("[default]\ncodes = 16.0", r"codes is 16\.0"),
@@ -74,6 +86,15 @@ def test_no_recipe_prunes_nothing():
         ("[input]\nrange = [0, inf]", "expected two finite numbers"),
         ("[input]\nrange = [0, 1, 2]", "expected two finite numbers"),
         ("[input]\nrange = 'x'", "expected two finite numbers"),
+        ("[input]\ncalibration = 50", "calibration is 50, expected error, minmax or a percentile"),
+        (
+            "[default]\ncalibration = 'max'",
+            "calibration is 'max', expected error, minmax or a perc",
+        ),
+        ("[layers.a]\ncalibration = 100.1", r"\[layers.a\] calibration is 100.1"),
+        ("[layers.a]\ncalibration = nan", "calibration is nan"),
+        ("[layers.a]\ncalibration = true", "calibration is True"),
+        ("[input]\nrange = [0, 1]\ncalibration = 99", "has calibration and range, expected one"),
     ],
 )
 def test_bad_recipes(text, message):

@@ -53,9 +53,10 @@ def same(a: CompressedModel, b: CompressedModel) -> bool:
 MODEL = make_model()
 RAW = model_file.dump(MODEL)
 MIXED = "[layers.fc0]\nstructure = 'dense'\n[layers.fc1]\nstructure = 'dense'\ndensity = 0.5"
+TAILS = "[input]\ncalibration = 80\n[default]\ncalibration = 95"
 
 
-@pytest.mark.parametrize("recipe", ["", "[default]\ndensity = 0.1\ncodes = 5", MIXED])
+@pytest.mark.parametrize("recipe", ["", "[default]\ndensity = 0.1\ncodes = 5", MIXED, TAILS])
 @pytest.mark.parametrize("sizes", [(20, 12, 8), (1, 1, 1), (3, 5, 1), (7, 1, 9)])
 def test_round_trip(tmp_path, recipe, sizes):
     model = make_model(sizes, recipe)

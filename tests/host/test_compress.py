@@ -4,7 +4,9 @@ import pytest
 from gossamer.host.compress import Matrix, compress
 from gossamer.host.errors import InputError, RecipeError
 from gossamer.host.network import Layer, Network
+from gossamer.host.nm import select_nm
 from gossamer.host.recipe import parse_recipe
+from gossamer.host.structure import prune
 
 
 def network(density=1.0, distinct=None, seed=0, sizes=(40, 30, 10)):
@@ -144,3 +146,105 @@ def test_bad_recipe_and_calibration():
         compress(network(), parse_recipe("[layers.conv]\ncodes = 4"), X)
     with pytest.raises(InputError, match=r"expected \(n, 40\)"):
         compress(network(), None, X[:, :3])
+
+
+def pairs_network(shape=(30, 40), distinct=15, n=2, m=4):
+    """One layer that is N:M already: every group full, up to `distinct` values in turn."""
+    rng = np.random.default_rng(shape[0])
+    mask = select_nm(rng.random(shape) + 1, n, m) != 0
+    book = np.linspace(-2, 2, 2 * distinct)[::2] + 1e-3
+    weight = np.zeros(shape)
+    weight[mask] = rng.permutation(book[np.arange(mask.sum()) % distinct])
+    return Network((Layer("fc", weight),))
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 4), (1, 4), (3, 5), (4, 8)])
+@pytest.mark.parametrize("shape", [(3, 5), (6, 6), (1, 40), (40, 1), (9, 127), (9, 128), (9, 129)])
+def test_weights_of_the_structure_pass_unchanged(n, m, shape):
+    network = pairs_network(shape, 255, n, m)
+    x = np.random.default_rng(1).random((20, shape[1]))
+    for text in ("", "\ndensity = 1.0", "\nthreshold = 0"):
+        recipe = parse_recipe(f"[default]\nstructure = '{n}:{m}'" + text)
+        matrix = compress(network, recipe, x).layers[0].matrix
+        assert (matrix.structure, matrix.zero_code) == (f"{n}:{m}", True)
+        assert matrix.weight().tobytes() == network.layers[0].weight.tobytes()
+        assert matrix.codes.all()
+        assert matrix.fillers == shape[0] * -(-shape[1] // m) * n - matrix.nonzeros
+        assert matrix.padded_cols == -shape[1] % m
+
+
+def test_weights_of_another_structure_are_refused():
+    weight = np.zeros((3, 6))
+    weight[1, 1:4] = weight[2, 3:] = 1
+    layers = (Layer("fc1", np.eye(6)), Layer("fc2", weight))
+    recipe = parse_recipe("[layers.fc2]\nstructure = '2:4'")
+    text = "^layer 'fc2': row 1, columns 0 to 3 hold 3 nonzeros, expected at most 2 .*set `density`"
+    with pytest.raises(InputError, match=text):
+        compress(Network(layers), recipe, np.eye(6))
+
+
+def test_pruned_to_the_structure_first():
+    net = network()
+    weight = net.layers[0].weight
+    pruned = {}
+    for text in ("density = 1.0", "density = 0.5", "density = 0.2", "threshold = 0.8"):
+        recipe = parse_recipe("[layers.fc1]\nstructure = '2:4'\n" + text)
+        matrix = compress(net, recipe, X).layers[0].matrix
+        pruned[text] = matrix.weight() != 0
+        assert np.array_equal(np.sign(matrix.weight()), np.sign(weight) * pruned[text])
+    valid = select_nm(weight, 2, 4)
+    assert np.array_equal(pruned["density = 1.0"], valid != 0)
+    assert np.array_equal(pruned["density = 0.5"], valid != 0)
+    assert np.array_equal(pruned["density = 0.2"], prune(valid, density=0.2) != 0)
+    assert pruned["density = 0.2"].sum() == 240
+    assert np.array_equal(pruned["threshold = 0.8"], np.abs(valid) >= 0.8)
+
+
+def test_zero_is_one_of_the_codes():
+    recipe = parse_recipe("[default]\nstructure = '2:4'\ndensity = 1.0\ncodes = 16")
+    matrix = compress(network(), recipe, X).layers[0].matrix
+    assert (len(matrix.codebook), matrix.code_bits, matrix.codebook[0]) == (16, 4, 0)
+    assert matrix.codebook[1:].all()
+    recipe = parse_recipe("[default]\nstructure = '2:4'\ndensity = 1.0")
+    assert len(compress(network(), recipe, X).layers[0].matrix.codebook) == 256
+
+
+def test_auto_prefers_pairs_on_a_tie():
+    net = pairs_network()
+    matrix = compress(net, None, X).layers[0].matrix
+    weight = net.layers[0].weight
+    costs = {s: Matrix.share(weight, s, 256).cost_bytes for s in ("dense", "unstructured", "2:4")}
+    assert matrix.structure == "2:4"
+    assert costs["unstructured"] < costs["2:4"] <= 1.02 * costs["unstructured"] < costs["dense"]
+    assert np.array_equal(matrix.weight(), weight)
+
+
+def test_auto_takes_pairs_only_where_they_pay():
+    sparse = pairs_network().layers[0].weight * (np.random.default_rng(1).random((30, 40)) < 0.3)
+    sixteen = pairs_network(distinct=16).layers[0].weight
+    full = pairs_network(shape=(64, 40), distinct=256).layers[0].weight
+    broken = pairs_network().layers[0].weight.copy()
+    broken[-1, -4:] = 1
+    for weight, why in [
+        (sparse, "gaps are smaller"),
+        (sixteen, "a code more is a bit more"),
+        (full, "a code less would change weights that fit otherwise"),
+        (broken, "the last group has four"),
+    ]:
+        matrix = compress(Network((Layer("a", weight),)), None, X).layers[0].matrix
+        assert matrix.structure == "unstructured", why
+        assert np.array_equal(matrix.weight(), weight), why
+    alone = compress(Network((Layer("a", np.ones((40, 1))),)), None, [[0.0], [1.0]])
+    assert alone.layers[0].matrix.structure == "dense"
+
+
+def test_strided_and_transposed_weights():
+    square = pairs_network((40, 40)).layers[0].weight
+    recipe = parse_recipe("[default]\nstructure = '2:4'\ndensity = 1.0\ncodes = 16")
+    for view in (square.T, square[::-1, ::-1], np.asfortranarray(square), square.astype(">f8")):
+        plain = np.array(view, dtype=np.float32, order="C")
+        a, b = (
+            compress(Network((Layer("a", w),)), recipe, X).layers[0].matrix for w in (view, plain)
+        )
+        assert np.array_equal(a.weight(), b.weight())
+        assert np.array_equal(a.codes, b.codes)

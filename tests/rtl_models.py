@@ -9,7 +9,16 @@ from amaranth import ClockDomain, Module
 from amaranth.sim import Simulator
 from gossamer.rtl.arith import activation_limits, requantize
 from gossamer.rtl.config import EngineConfig, ceil_log2
-from gossamer.rtl.formats import Section, pack_bias, pack_columns, pack_entries, program_fields
+from gossamer.rtl.formats import (
+    Section,
+    Unit,
+    pack_bias,
+    pack_columns,
+    pack_entries,
+    pack_tile_bias,
+    pack_tile_words,
+    program_fields,
+)
 from gossamer.sim.streams import random_pauses
 
 SMALL = EngineConfig(
@@ -249,3 +258,119 @@ def drained(values: np.ndarray, keep_zeros: bool) -> list[tuple[int, int, int]]:
         for row, value in enumerate(values)
         if value or keep_zeros or row == last
     ]
+
+
+def random_tile_layer(
+    rng: np.random.Generator,
+    config: EngineConfig,
+    rows: int,
+    n_cols: int,
+    *,
+    two_pass: bool = False,
+    share: float = 0.8,
+    code_bits: int = 3,
+    signed_in: bool | None = None,
+    **options,
+) -> GridLayer:
+    """A layer for the tile, rows in natural order, whose sums fit.
+
+    `share` of the places that one or two passes offer in each group hold an entry; code 0 is zero.
+    """
+    places = rng.permuted(np.tile(np.arange(4), (rows, -(-n_cols // 4), 1)), axis=-1)
+    offered = (places < (4 if two_pass else 2)).reshape(rows, -1)[:, :n_cols]
+    codes = rng.integers(0, 1 << code_bits, (rows, n_cols))
+    codes[~offered | (rng.random(codes.shape) >= share)] = -1
+    limit = 1 << (config.sum_bits - 2)
+    most = max(int((codes >= 0).sum(axis=1).max()), 1)
+    reach = min(limit // (most << config.activation_bits), 32767)
+    codebook = rng.integers(-reach, reach + 1, 1 << code_bits)
+    codebook[[0, -1]] = 0, -reach
+    signed_in = bool(rng.integers(2)) if signed_in is None else signed_in
+    signed_out = bool(rng.integers(2))
+    low, high = activation_limits(config.activation_bits, signed_out)
+    low, high = int(rng.integers(low, 1)), int(rng.integers(high // 2, high + 1))
+    usual = ceil_log2(max(reach * most, 2))
+    shift = np.clip(usual + rng.integers(-3, 3, rows), 0, config.sum_bits - 1)
+    bias = rng.integers(-limit // 64, limit // 64 + 1, rows)
+    return GridLayer(
+        codes, codebook, bias, shift, low, high, signed_in, signed_out, **options
+    )  # fmt: skip
+
+
+def tile_words(codes: np.ndarray, two_pass: bool, config: EngineConfig) -> np.ndarray:
+    """Words of the tile's weight memories, (tile_rows, blocks x groups x passes) int64.
+
+    One pass takes a group's entries in ascending order; a place without an entry is position 0 and
+    code 0. Two passes take positions 0 and 1, then 2 and 3, with code 0 where nothing is stored.
+
+    Parameters
+    ----------
+    codes : (rows, cols) int64
+        Codes, -1 where nothing is stored.
+    """
+    rows, cols = codes.shape
+    blocks, groups = -(-rows // config.tile_rows), -(-cols // 4)
+    padded = np.full((blocks * config.tile_rows, 4 * groups), -1)
+    padded[:rows, :cols] = codes
+    grouped = padded.reshape(blocks, config.tile_rows, groups, 4)
+    if two_pass:
+        positions = np.broadcast_to(np.arange(4), grouped.shape)
+    else:
+        assert (grouped >= 0).sum(axis=-1).max() <= 2
+        positions = np.argsort(grouped < 0, axis=-1, kind="stable")[..., :2]
+        grouped = np.take_along_axis(grouped, positions, axis=-1)
+        positions = np.where(grouped < 0, 0, positions)
+    pairs = (blocks, config.tile_rows, groups, 1 + two_pass, 2)
+    words = pack_tile_words(positions.reshape(pairs), np.maximum(grouped, 0).reshape(pairs), config)
+    return words.transpose(1, 0, 2, 3).reshape(config.tile_rows, -1)
+
+
+def place_tile(config: EngineConfig, layers: Sequence[GridLayer]) -> Grid:
+    """Place layers in the tile's memories, one after the other.
+
+    A layer takes two passes where one does not do.
+    """
+    words: list[tuple[Section, int, int, int]] = []
+    records = []
+    next_word, next_bias, next_code = 0, 0, 0
+    for layer in layers:
+        rows, cols = layer.codes.shape
+        padded = np.pad(layer.codes, ((0, 0), (0, -cols % 4)), constant_values=-1)
+        two_pass = bool((padded.reshape(rows, -1, 4) >= 0).sum(axis=-1).max() > 2)
+        packed = tile_words(layer.codes, two_pass, config)
+        for lane, lane_words in enumerate(packed.tolist()):
+            for k, word in enumerate(lane_words):
+                words.append((Section.TILE_WEIGHTS, lane, next_word + k, word))
+        blocks = -(-rows // config.tile_rows)
+        for row in range(blocks * config.tile_rows):
+            bias, shift = (layer.bias[row], layer.shift[row]) if row < rows else (0, 0)
+            value = pack_tile_bias(int(bias), int(shift), config)
+            words.append((Section.TILE_BIASES, 0, next_bias + row, value))
+        size = 1 << config.tile_code_bits
+        next_code = -(-next_code // size) * size
+        for k, value in enumerate(layer.codebook.tolist()):
+            words.append((Section.CODEBOOK, 0, next_code + k, value & 0xFFFF))
+        records.append(
+            {
+                "unit": Unit.TENSOR_TILE,
+                "keep_zeros": int(layer.keep_zeros),
+                "zero_code": int(layer.zero_code),
+                "signed_in": int(layer.signed_in),
+                "signed_out": int(layer.signed_out),
+                "two_pass": int(two_pass),
+                "last_input": cols - 1,
+                "codebook_base": next_code,
+                "low": layer.low,
+                "high": layer.high,
+                "tile_base": next_word,
+                "tile_bias_base": next_bias,
+                "last_block": blocks - 1,
+            }
+        )
+        next_word += packed.shape[1]
+        next_bias += blocks * config.tile_rows
+        next_code += len(layer.codebook)
+    assert next_word <= config.tile_depth
+    assert next_bias <= config.tile_bias_depth
+    assert next_code <= config.codebook_depth
+    return Grid(records, words, [], [])

@@ -56,7 +56,12 @@ MIXED = "[layers.fc0]\nstructure = 'dense'\n[layers.fc1]\nstructure = 'dense'\nd
 TAILS = "[input]\ncalibration = 80\n[default]\ncalibration = 95"
 
 
-@pytest.mark.parametrize("recipe", ["", "[default]\ndensity = 0.1\ncodes = 5", MIXED, TAILS])
+PAIRS = "[default]\nstructure = '2:4'\ndensity = 1.0\ncodes = 16\n"
+OTHER_PAIRS = "[default]\nstructure = '2:4'\nthreshold = 0.5\n[layers.fc1]\nstructure = '3:7'"
+RECIPES = ["", "[default]\ndensity = 0.1\ncodes = 5", MIXED, TAILS, PAIRS, OTHER_PAIRS]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("sizes", [(20, 12, 8), (1, 1, 1), (3, 5, 1), (7, 1, 9)])
 def test_round_trip(tmp_path, recipe, sizes):
     model = make_model(sizes, recipe)
@@ -80,6 +85,17 @@ def test_clip_and_final_step(limits, final):
     assert same(again, model)
     assert (again.layers[0].activation, again.layers[0].limits) == ("clip", limits)
     assert again.to_network().final == final
+
+
+def test_pairs_take_two_bits_of_position():
+    """A 2:4 layer of 16 codes: 2 + 4 bits for each of two pairs in four weights, and no masks."""
+    model = make_model((4096, 64), PAIRS)
+    raw = model_file.dump(model)
+    header = 8 + int.from_bytes(raw[:8], "little")
+    pairs = 64 * 4096 // 2
+    assert len(raw) - header == pairs * 2 // 8 + pairs * 4 // 8 + 4 * 16 + 4 * 64
+    wide = make_model((4096, 1), PAIRS)
+    assert len(model_file.layer_parts(wide.layers[0]).matrix.data) == 512 + 1024 + 64
 
 
 def test_all_zero_layer_and_odd_names():

@@ -256,3 +256,25 @@ def test_nm_layers():
         nm_layer(good, codes=np.array([0, 1, 1, 1, 1, 1]))
     with pytest.raises(ValueError, match="2:4 must have zero_code"):
         nm_layer(good, zero_code=False)
+
+
+@pytest.mark.parametrize("structure", ["2:4", "1:4", "3:5", "8:16"])
+@pytest.mark.parametrize("sum_bits", [24, 32])
+def test_nm_and_unstructured_are_the_same_integers(structure, sum_bits):
+    """What a layer is lowered to where no unit knows its structure."""
+    network = make_network((37, 18, 6), density=1.0)
+    x = np.random.default_rng(10).random((40, 37))
+    text = f"[default]\nstructure = '{structure}'\ndensity = 1.0\ncodes = 16"
+    pruned = compress(network, parse_recipe(text), x)
+    plain = compress(pruned.to_network(), parse_recipe("[default]\nstructure='unstructured'"), x)
+    one, two = (quantize(m, activation_bits=8, sum_bits=sum_bits) for m in (pruned, plain))
+    for a, b in zip(one.layers, two.layers, strict=True):
+        assert (a.structure, b.structure) == (structure, "unstructured")
+        assert (a.zero_code, b.zero_code) == (True, False)
+        assert np.array_equal(a.weights(), b.weights())
+        assert np.array_equal(a.bias, b.bias)
+        assert np.array_equal(a.shift, b.shift)
+    q = one.input.quantize(x)
+    assert np.array_equal(golden.run(one, q), golden.run(two, q))
+    got = one.output.dequantize(golden.run(one, q))
+    assert np.abs(got - pruned.to_network().run(x)).max() < 8 * abs(one.output.scale)

@@ -5,6 +5,7 @@ Everything else is imported when a command runs, so that help is quick and no co
 that another one uses.
 """
 
+from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,13 @@ EXTRAS = {
 """Which extra brings a module that the runtime does without."""
 DIFFERENT = 3
 """Exit status of `verify` when device and golden model disagree."""
+
+
+class Bits(Enum):
+    """Width of an activation."""
+
+    EIGHT = "8"
+    SIXTEEN = "16"
 
 
 class KnownErrors(TyperGroup):
@@ -127,9 +135,9 @@ def compress(
 @app.command(epilog="Example: gossamer info net.gossamer")
 def info(model: Model, json: Json = False) -> None:
     """Show what a .gossamer file holds: layers, sizes, ranges of activations."""
-    from . import commands
+    from . import show
 
-    commands.show_file(model, json)
+    show.show_file(model, json)
 
 
 @app.command(epilog="Example: gossamer run net.gossamer --input x.npy --labels y.npy --device sim")
@@ -158,6 +166,23 @@ def verify(model: Model, input: Input, device: Device = "sim", json: Json = Fals
 
     if not commands.verify_file(model, input, device, json):
         raise typer.Exit(DIFFERENT)
+
+
+@app.command(epilog="Example: gossamer trace net.gossamer --input x.npy --network net.npz")
+def trace(
+    model: Model,
+    input: Input,
+    network: Annotated[
+        Path | None,
+        typer.Option("--network", help="The original weights; the model's own without it."),
+    ] = None,
+    bits: Annotated[Bits, typer.Option("--bits", help="Width of the activations.")] = Bits.EIGHT,
+    json: Json = False,
+) -> None:
+    """Compare golden and float network layer by layer: errors, and what causes the first one."""
+    from . import show
+
+    show.trace_file(model, input, network, int(bits.value), json)
 
 
 @app.command(epilog="Example: gossamer cosim engine --fst")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the commands do: read files, call the library, print the result as text or JSON."""
+"""What the commands do: read files, call the library, print the result as text or JSON.
+
+`info` and `trace`, which explain a model, are in `host/show.py`.
+"""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -9,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from . import model_file
-from .compress import CompressedModel, compress
+from .compress import compress
 from .console import note, print_json, print_lines, print_table, track
 from .device import RunStats
 from .errors import InputError
 from .files import open_atomic, read_npy
 from .importers import load_network
 from .recipe import load_recipe
-from .report import range_rows, range_table, size_rows, size_table, structure_table
 from .session import Session
+from .show import print_model
 from .verify import verify
 
 __all__ = [
@@ -26,7 +29,6 @@ __all__ = [
     "compress_file",
     "cosim_benches",
     "run_file",
-    "show_file",
     "verify_file",
 ]
 
@@ -52,46 +54,7 @@ def compress_file(
     model_file.save(compressed, output)
     for warning in compressed.warnings:
         note(f"warning: {warning}")
-    _print_model(compressed, output, as_json)
-
-
-def show_file(model: Path, as_json: bool) -> None:
-    """`gossamer info`."""
-    _print_model(model_file.load(model), model, as_json)
-
-
-def _print_model(model: CompressedModel, path: Path, as_json: bool) -> None:
-    sizes, ranges = size_rows(model), range_rows(model)
-    total = sizes[-1]
-    ratio = total["dense_fp32"] / total["ours"]
-    if as_json:
-        print_json(
-            {
-                "file": str(path),
-                "inputs": model.n_inputs,
-                "outputs": model.n_outputs,
-                "final": model.final,
-                "bytes": total["ours"],
-                "ratio": ratio,
-                "sizes": sizes,
-                "tensors": ranges,
-                "notes": model.notes,
-                "warnings": model.warnings,
-            }
-        )
-        return
-    print_table(*structure_table(sizes), title="Weights")
-    print_lines("")
-    print_table(*size_table(sizes), title="Bytes")
-    print_lines("")
-    print_table(*range_table(ranges), title="Activations")
-    print_lines(
-        "",
-        f"{path}: {total['ours']:,} bytes, {ratio:.1f}x smaller than dense fp32, "
-        f"{model.n_inputs} inputs, {model.n_outputs} outputs",
-        *([] if model.final == "none" else [f"{model.final} of the outputs: done on the host"]),
-        *model.notes,
-    )
+    print_model(compressed, output, as_json)
 
 
 def run_file(

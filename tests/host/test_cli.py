@@ -19,7 +19,7 @@ from gossamer.host.session import Session
 from gossamer.rtl.config import EngineConfig
 from typer.testing import CliRunner
 
-COMMANDS = ("compress", "info", "run", "verify", "cosim", "build", "bench")
+COMMANDS = ("compress", "info", "run", "verify", "trace", "cosim", "build", "bench")
 N = 24
 
 
@@ -129,6 +129,40 @@ def test_info_says_the_same_as_compress(folder: Path) -> None:
     assert (document["inputs"], document["outputs"]) == (8, 3)
     assert document["bytes"] == Path("net.gossamer").stat().st_size
     assert "smaller than dense fp32" in invoke("info", "net.gossamer")[1]
+
+
+def test_trace_names_no_layer_of_a_good_model(folder: Path) -> None:
+    arguments = ["trace", "net.gossamer", "--input", "x.npy"]
+    status, out, err = invoke(*arguments, "--json")
+    document = json.loads(out)
+    assert (status, err) == (0, "")
+    assert document["images"] == N
+    assert [one["tensor"] for one in document["tensors"]] == ["input", "fc1", "fc2"]
+    assert document["first_wrong"] is None
+    assert document["causes"] == []
+    ratio = document["tensors"][2]["sqnr_db"]
+    assert ratio > 30
+    text = invoke(*arguments)[1]
+    assert f"{ratio:.1f}" in text
+    assert "8-bit golden model against the model's own weights in floats" in text
+    assert text.splitlines()[-1].startswith("no layer goes wrong: the lowest ratio is")
+    fine = json.loads(invoke(*arguments, "--bits", "16", "--json")[1])
+    assert fine["tensors"][2]["sqnr_db"] > ratio + 20
+    assert invoke(*arguments, "--bits", "12")[0] == 2
+
+
+def test_trace_names_layer_and_cause(folder: Path) -> None:
+    Path("r.toml").write_text("[layers.fc2]\ncodes = 2\n")
+    options = ["--calibrate", "x.npy", "--recipe", "r.toml"]
+    assert invoke("compress", "net.npz", "-o", "b.gossamer", *options)[0] == 0
+    arguments = ["trace", "b.gossamer", "--input", "x.npy", "--network", "net.npz"]
+    document = json.loads(invoke(*arguments, "--json")[1])
+    assert document["first_wrong"] == "fc2"
+    assert (document["causes"][0]["tensor"], document["causes"][0]["factor"]) == ("fc2", "codebook")
+    out = invoke(*arguments)[1]
+    assert "Error of fc2 when one thing is exact" in out
+    assert "fc2 is the first that goes wrong" in out
+    assert "its weights share 2 values" in out
 
 
 def test_run_writes_outputs_and_prints_the_score(folder: Path) -> None:

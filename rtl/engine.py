@@ -63,7 +63,7 @@ class Engine(wiring.Component):
         m.submodules.loader = loader = Loader(config)
 
         reset = ResetInserter(controller.reset_engine)
-        runs, sequencer, store = RunQueue(), Sequencer(config), ActivationStore(config)
+        runs, sequencer, store = RunQueue(config), Sequencer(config), ActivationStore(config)
         array, results, counters = SparseArray(config), ResultBuffer(config), Counters(config)
         m.submodules.runs = reset(runs)
         m.submodules.sequencer = reset(sequencer)
@@ -112,6 +112,7 @@ class Engine(wiring.Component):
             # controller <-> runs
             runs.request.eq(controller.request),
             runs.request_slot.eq(controller.request_slot),
+            runs.request_images.eq(controller.request_images),
             runs.request_seq.eq(controller.seq),
             controller.pending.eq(runs.pending),
             controller.pending_slot.eq(runs.pending_slot),
@@ -143,6 +144,7 @@ class Engine(wiring.Component):
             results.address.eq(sender.result_address),
             sender.result_data.eq(results.data),
             sender.result_count.eq(sequencer.result_slots),
+            sender.result_images.eq(runs.result_images),
             sender.counts.eq(counters.counts),
             # counters
             counters.clear.eq(runs.start),

@@ -38,12 +38,12 @@ class RunStats:
     Parameters
     ----------
     images : int
-        Inputs run.
+        Inputs, of which a run takes up to `EngineConfig.batch`.
     cycles : int
-        Engine cycles, over all images.
+        Engine cycles, over all runs.
     counters : dict
-        Multiplier cycles by class, over all images; they add up to PEs x cycles (all 0 on an engine
-        built without counters).
+        Multiplier cycles by class, over all runs; they add up to `EngineConfig.multipliers` x
+        cycles (all 0 on an engine built without counters).
     seconds : dict
         ``engine``: cycles at the device's clock; ``link``: time sending and waiting at the port;
         ``host``: all other time of the call. Engine and link overlap.
@@ -179,7 +179,7 @@ class Device:
         return patch
 
     def infer(self, q: Ints) -> tuple[Ints, RunStats]:
-        """Run inputs on the loaded image, the next one being sent while one runs.
+        """Run inputs on the loaded image, the next ones being sent while some run.
 
         Parameters
         ----------
@@ -206,8 +206,10 @@ class Device:
         started, port_time = time.monotonic(), self.link.seconds
         outputs = np.zeros((len(q), image.result_slots), dtype=np.int64)
         counters = np.zeros(len(COUNTER_NAMES), dtype=np.int64)
-        for k, (results, counts) in enumerate(self.stream(q)):
-            outputs[k] = results
+        done = 0
+        for results, counts in self.stream(q):
+            outputs[done : done + len(results)] = results
+            done += len(results)
             counters += counts
         link = self.link.seconds - port_time
         cycles, *classes = counters.tolist()
@@ -220,9 +222,10 @@ class Device:
         return outputs, RunStats(len(q), cycles, named, seconds)
 
     def stream(self, rows: Iterable[Ints]) -> Iterator[tuple[Ints, Ints]]:
-        """Run inputs one after the other as they come, two in flight; results in the same order.
+        """Run inputs as they come, two runs in flight; results in the same order.
 
-        Any other run or load ends a stream that is still open.
+        A run takes up to `EngineConfig.batch` inputs, so up to 2 x batch are taken before their
+        results are handed out. Any other run or load ends a stream that is still open.
 
         Parameters
         ----------
@@ -231,8 +234,9 @@ class Device:
 
         Yields
         ------
-        (result_slots,) int64, (8,) int64
-            Results in slot order, and the counters (`formats.COUNTER_NAMES`).
+        (images, result_slots) int64, (8,) int64
+            For each run: results of its inputs in slot order, and its counters
+            (`formats.COUNTER_NAMES`).
         """
         image = self._loaded()
         if not self._settled:

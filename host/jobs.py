@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs on a device, two in flight: one input is sent while another one runs.
+"""Runs on a device, two in flight: one's inputs are sent while another one goes on.
 
-A run is asked for without waiting until its input has been confirmed; the confirmations come before
-the results, and a run whose input was not confirmed at the first attempt is repeated step by step.
+A run takes as many inputs as the engine computes at once (`EngineConfig.batch`). It is asked for
+without waiting until its inputs have been confirmed; the confirmations come before the results, and
+a run whose inputs were not all confirmed at the first attempt is repeated step by step.
 """
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -32,16 +34,18 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(eq=False)
 class Job:
-    """One input on its way through a slot."""
+    """One run on its way through a slot: its inputs, packed, and what was asked for."""
 
     slot: int
-    data: bytes
+    vectors: list[bytes]
     inputs: list[Ticket]
     run: Ticket
 
 
 def run_jobs(link: Link, image: Image, rows: Iterable[Ints]) -> Iterator[tuple[Ints, Ints]]:
-    """Run inputs one after the other as they come; results in the same order.
+    """Run inputs as they come, up to `config.batch` at once; results in the same order.
+
+    Two runs are in flight, so up to 2 x batch inputs are taken before their results are handed out.
 
     Parameters
     ----------
@@ -54,8 +58,9 @@ def run_jobs(link: Link, image: Image, rows: Iterable[Ints]) -> Iterator[tuple[I
 
     Yields
     ------
-    (result_slots,) int64, (8,) int64
-        Results in slot order, and the counters (`formats.COUNTER_NAMES`).
+    (images, result_slots) int64, (8,) int64
+        For each run: results of its inputs in slot order, and its counters
+        (`formats.COUNTER_NAMES`).
 
     Raises
     ------
@@ -65,25 +70,34 @@ def run_jobs(link: Link, image: Image, rows: Iterable[Ints]) -> Iterator[tuple[I
         The device refuses, or does not answer.
     """
     jobs: deque[Job] = deque()
-    source = enumerate(rows)
-    while (item := next(source, None)) is not None:
-        k, row = item
-        jobs.append(_start(link, k % SLOTS, _pack(row, image, k)))
+    slots = itertools.cycle(range(SLOTS))
+    vectors = (_pack(row, image, k) for k, row in enumerate(rows))
+    while batch := list(itertools.islice(vectors, image.config.batch)):
+        jobs.append(_start(link, image, next(slots), batch))
         if len(jobs) == SLOTS:
             yield _finish(link, image, jobs.popleft())
     while jobs:
         yield _finish(link, image, jobs.popleft())
 
 
-def _start(link: Link, slot: int, data: bytes) -> Job:
-    inputs = [link.submit(Command.INPUT, piece) for piece in _pieces(link, slot, data)]
-    return Job(slot, data, inputs, link.submit(Command.RUN, bytes([slot])))
+def _start(link: Link, image: Image, slot: int, vectors: list[bytes]) -> Job:
+    *inputs, run = [
+        link.submit(command, payload) for command, payload in _requests(link, image, slot, vectors)
+    ]
+    return Job(slot, vectors, inputs, run)
 
 
-def _pieces(link: Link, slot: int, data: bytes) -> Iterator[bytes]:
-    size = link.piece_bytes(head=3)
-    for at in range(0, len(data), size):
-        yield bytes([slot]) + (at // 4).to_bytes(2, "little") + data[at : at + size]
+def _requests(
+    link: Link, image: Image, slot: int, vectors: list[bytes]
+) -> Iterator[tuple[Command, bytes]]:
+    """Everything that a run takes: pieces of its inputs, in whole groups of four, then RUN."""
+    group = 4 * image.config.activation_bytes
+    size = link.piece_bytes(head=3) // group * group
+    for number, vector in enumerate(vectors):
+        for at in range(0, len(vector), size):
+            head = bytes([slot | number << 1]) + (at // group).to_bytes(2, "little")
+            yield Command.INPUT, head + vector[at : at + size]
+    yield Command.RUN, bytes([slot, len(vectors)])
 
 
 def _finish(link: Link, image: Image, job: Job) -> tuple[Ints, Ints]:
@@ -93,20 +107,21 @@ def _finish(link: Link, image: Image, job: Job) -> tuple[Ints, Ints]:
     if certain and all(answer.status == Status.OK for answer in answers):
         data = answers[-1].data
     else:
-        data = _run_again(link, job).data
-    if len(data) != NUMBERS + image.result_slots:
-        raise link.nonsense(Command.RUN, data, f"{NUMBERS + image.result_slots} bytes")
+        data = _run_again(link, image, job).data
+    images, width = len(job.vectors), image.config.activation_bytes
+    size = NUMBERS + images * image.result_slots * width
+    if len(data) != size:
+        raise link.nonsense(Command.RUN, data, f"{size} bytes")
     counters = np.frombuffer(data, "<u4", len(COUNTER_NAMES)).astype(np.int64)
-    signed = image.layers[-1].record["signed_out"]
-    results = np.frombuffer(data, np.int8 if signed else np.uint8, offset=NUMBERS)
-    return results.astype(np.int64), counters
+    kind = "i" if image.layers[-1].record["signed_out"] else "u"
+    results = np.frombuffer(data, f"<{kind}{width}", offset=NUMBERS)
+    return results.reshape(images, -1).astype(np.int64), counters
 
 
-def _run_again(link: Link, job: Job) -> Answer:
+def _run_again(link: Link, image: Image, job: Job) -> Answer:
     """Repeat a run step by step, each step only when the one before has been confirmed."""
     deadline = time.monotonic() + link.timeout
-    requests = [(Command.INPUT, piece) for piece in _pieces(link, job.slot, job.data)]
-    requests.append((Command.RUN, bytes([job.slot])))
+    requests = list(_requests(link, image, job.slot, job.vectors))
     while True:
         answer = Answer(Status.OK)
         for command, payload in requests:
@@ -121,7 +136,7 @@ def _run_again(link: Link, job: Job) -> Answer:
 
 
 def _pack(row: Ints, image: Image, index: int) -> bytes:
-    """Activations as the device takes them: bytes, zeros up to a whole group of four."""
+    """Activations as the device takes them: little-endian, zeros up to a whole group of four."""
     values = np.asarray(row)
     if values.shape != (image.n_inputs,) or values.dtype.kind not in "iu":
         raise InputError(
@@ -135,5 +150,5 @@ def _pack(row: Ints, image: Image, index: int) -> bytes:
             f"quantized input {index} spans {values.min()}..{values.max()}, expected "
             f"{low}..{high}; use the input's quantizer, which saturates"
         )
-    data = (values & 0xFF).astype(np.uint8).tobytes()
-    return data + bytes(-len(data) % 4)
+    data = values.astype(f"<{'i' if signed else 'u'}{image.config.activation_bytes}").tobytes()
+    return data + bytes(-len(data) % (4 * image.config.activation_bytes))

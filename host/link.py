@@ -41,6 +41,10 @@ ADVICE = {
     Status.BAD_IMAGE: "the image did not arrive as it was sent; load it again",
     Status.UNKNOWN: "the device does not know it; build bitstream and driver from one version",
     Status.BAD_LENGTH: "the request is too short; build bitstream and driver from one version",
+    Status.BAD_ARGUMENT: (
+        "the device has no such input slot, image or group; build bitstream and driver from one "
+        "version"
+    ),
 }
 
 

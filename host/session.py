@@ -194,10 +194,11 @@ class Session:
         return outputs[0] if array.ndim == 1 else outputs
 
     def stream(self, xs: Iterable[npt.ArrayLike]) -> Iterator[Floats]:
-        """Run real inputs one by one as they come; results in the same order.
+        """Run real inputs as they come; results in the same order.
 
-        Two are in flight: the next one is sent while one runs. Another run on the same device ends
-        the stream.
+        Two runs are in flight: the next one's inputs are sent while one goes on. A run takes up to
+        `EngineConfig.batch` inputs, so up to 2 x batch are taken before their results are handed
+        out. Another run on the same device ends the stream.
 
         Parameters
         ----------
@@ -222,7 +223,7 @@ class Session:
         image = self._image
         self._device.load(image)
         for results, _ in self._device.stream(rows):
-            yield self._answers(results[image.output_slots])
+            yield from self._answers(results.take(image.output_slots, axis=1))
 
     def quantize(self, x: npt.ArrayLike) -> Ints:
         """Integers that `run` makes of real inputs, (features,) or (n, features) int64.

@@ -15,7 +15,7 @@ from .packets import Crc32, frame_byte
 
 __all__ = ["Controller"]
 
-_ARGUMENT_BYTES = {Command.LOAD: 4, Command.COMMIT: 8, Command.INPUT: 3, Command.RUN: 1}
+_ARGUMENT_BYTES = {Command.LOAD: 4, Command.COMMIT: 8, Command.INPUT: 3, Command.RUN: 2}
 """Argument bytes in front of a request's data; no entry: none."""
 
 
@@ -41,10 +41,10 @@ class Controller(wiring.Component):
         Results have to be sent, before the next request is read; pulse when they are.
     o_image, image_restart, image_complete : Out, Out, In
         The loader.
-    store_write, store_slot, store_group, store_data : Out
+    store_write, store_slot, store_image, store_group, store_data : Out
         Write port of the activation store.
-    request, request_slot : Out
-        Queue a run (pulse), its number being `seq`.
+    request, request_slot, request_images : Out
+        Queue a run (pulse) of so many images, its number being `seq`.
     pending, pending_slot, known, occupied, current_slot : In
         The run queue.
     holds_input : In(1)
@@ -69,10 +69,12 @@ class Controller(wiring.Component):
     image_complete: Signal
     store_write: Signal
     store_slot: Signal
+    store_image: Signal
     store_group: Signal
     store_data: Signal
     request: Signal
     request_slot: Signal
+    request_images: Signal
     pending: Signal
     pending_slot: Signal
     known: Signal
@@ -102,10 +104,12 @@ class Controller(wiring.Component):
                 "image_complete": In(1),
                 "store_write": Out(1),
                 "store_slot": Out(1),
+                "store_image": Out(max(ceil_log2(config.batch), 1)),
                 "store_group": Out(ceil_log2(config.input_depth // 4)),
                 "store_data": Out(4 * config.activation_bits),
                 "request": Out(1),
                 "request_slot": Out(1),
+                "request_images": Out(config.image_bits),
                 "pending": In(1),
                 "pending_slot": In(1),
                 "known": In(1),
@@ -124,8 +128,9 @@ class Controller(wiring.Component):
         arguments_left = Signal(range(9))
         place = Signal(2)
         more, accepted = Signal(), Signal()
-        lane = Signal(2)
-        group = Signal.like(self.store_group)
+        group_bytes = 4 * self._config.activation_bytes
+        lane = Signal(range(group_bytes))
+        group = Signal(len(self.store_group) + 1)  # the top bit: beyond the store
         image_crc = self._image_crc(m)
         verdict = Signal(Status)
         loading, has_image, reset = Signal(), Signal(), Signal()
@@ -195,9 +200,12 @@ class Controller(wiring.Component):
                     m.d.comb += self.o_image.valid.eq(accepted & (self.type == Command.LOAD))
                     with m.If(accepted & (self.type == Command.INPUT)):
                         m.d.sync += lane.eq(lane + 1)
-                        m.d.comb += self.store_write.eq(lane == 3)
-                        with m.If(lane == 3):
-                            m.d.sync += group.eq(group + 1)
+                        with m.If(lane == group_bytes - 1):
+                            m.d.comb += self.store_write.eq(~group[-1])
+                            with m.If(group[-1]):
+                                m.d.sync += self.status.eq(Status.BAD_ARGUMENT)
+                            with m.Else():
+                                m.d.sync += group.eq(group + 1)
                         with m.Else():
                             m.d.sync += arguments.eq(Cat(arguments[8:], self.i.p.data))
                 with m.If(~more):
@@ -216,7 +224,7 @@ class Controller(wiring.Component):
         m.d.comb += [
             self.o_image.payload.eq(self.i.p.data),
             self.store_group.eq(group),
-            self.store_data.eq(Cat(arguments[-24:], self.i.p.data)),
+            self.store_data.eq(Cat(arguments[8 - 8 * group_bytes :], self.i.p.data)),
         ]
         return m
 
@@ -268,21 +276,31 @@ class Controller(wiring.Component):
                     m.d.comb += reset.eq(1)
                     m.d.sync += [loading.eq(0), has_image.eq(1)]
             with m.Case(Command.INPUT):
-                slot = argument(Command.INPUT, 0, 1)[0]
+                place = argument(Command.INPUT, 0, 1)
+                slot, image = place[0], place[1:]
+                beyond = image >= self._config.batch
+                beyond |= argument(Command.INPUT, 1, 2)[len(self.store_group) :].any()
                 waiting = self.pending & (self.pending_slot == slot)
                 reading = self.holds_input & (self.current_slot == slot)
                 m.d.sync += [
-                    accepted.eq(has_image & ~waiting & ~reading),
+                    accepted.eq(has_image & ~beyond & ~waiting & ~reading),
                     self.store_slot.eq(slot),
                 ]
+                if self._config.batch > 1:
+                    m.d.sync += self.store_image.eq(image)
                 with m.If(~has_image):
                     m.d.comb += status.eq(Status.BAD_STATE)
+                with m.Elif(beyond):
+                    m.d.comb += status.eq(Status.BAD_ARGUMENT)
                 with m.Elif(waiting | reading):
                     m.d.comb += status.eq(Status.BUSY)
             with m.Case(Command.RUN):
-                m.d.comb += self.request_slot.eq(argument(Command.RUN, 0, 1)[0])
+                slot, images = argument(Command.RUN, 0, 1), argument(Command.RUN, 1, 1)
+                m.d.comb += [self.request_slot.eq(slot[0]), self.request_images.eq(images)]
                 with m.If(~has_image):
                     m.d.comb += status.eq(Status.BAD_STATE)
+                with m.Elif(slot[1:].any() | (images == 0) | (images > self._config.batch)):
+                    m.d.comb += status.eq(Status.BAD_ARGUMENT)
                 with m.Elif(~self.known & self.pending):
                     m.d.comb += status.eq(Status.BUSY)
                 with m.Else():

@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Counters: every multiplier-cycle of a run falls in exactly one class."""
 
-from amaranth import Module, Signal
+from amaranth import Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import EngineConfig
 from .formats import COUNTER_NAMES
+from .layouts import tile_activity_layout
 from .pe import Activity
 
 __all__ = ["Counters"]
 
 
 class Counters(wiring.Component):
-    """Cycles of a run, and what each PE's multiplier did in them.
+    """Cycles of a run, and what each multiplier did in them.
 
     A PE is `busy`, works on a stored zero weight (`filler`), drains (`drain`), or is idle. Idle PEs
     of a cycle all count in one class, the first that holds: `queue_full` (a full queue of another
     PE holds up the broadcast), `broadcast` (activations arrive, but none with work for the PE),
-    `imbalance` (another PE still works), `starved` (nothing to do for any PE). Hence the classes
-    add up to ``n_pes x cycles``. PEs report two cycles late, and are idle
-    in the last cycles of a run.
+    `imbalance` (another PE still works), `starved` (nothing to do for any PE). The tile says itself
+    how many of its multipliers are `busy`, `filler`, `imbalance` or `drain`; the rest are
+    `starved`. Hence the classes add up to ``config.multipliers x cycles``. PEs report two cycles
+    late, the tile one, and all are idle in the last cycles of a run.
 
     Without `config.counters` only cycles are counted and the classes read 0.
 
@@ -34,6 +36,8 @@ class Counters(wiring.Component):
         Start of a run; a run is going on; keep its counts (the next run may begin then).
     activities, blocked, broadcasting : In
         From the sparse array.
+    tile : In(tile_activity_layout)
+        From the tile; only with `config.tile_rows`.
     counts : Out(ArrayLayout(32, 8))
         What was saved, in the order of `formats.COUNTER_NAMES`.
     """
@@ -44,10 +48,12 @@ class Counters(wiring.Component):
     activities: data.View
     blocked: Signal
     broadcasting: Signal
+    tile: data.View
     counts: data.View
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
+        tile = {"tile": In(tile_activity_layout(config))} if config.tile_rows else {}
         super().__init__(
             {
                 "clear": In(1),
@@ -56,6 +62,7 @@ class Counters(wiring.Component):
                 "activities": In(data.ArrayLayout(Activity, config.n_pes)),
                 "blocked": In(1),
                 "broadcasting": In(1),
+                **tile,
                 "counts": Out(data.ArrayLayout(32, len(COUNTER_NAMES))),
             }
         )
@@ -77,7 +84,7 @@ class Counters(wiring.Component):
                     m.d.sync += self.counts[index].eq(count)
         return m
 
-    def _classes(self, m: Module) -> dict[str, Signal]:
+    def _classes(self, m: Module) -> dict[str, Value]:
         numbers = {}
         for activity in Activity:
             number = Signal(range(self._config.n_pes + 1), name=activity.name.lower())
@@ -105,4 +112,16 @@ class Counters(wiring.Component):
             m.d.comb += classes["imbalance"].eq(idle)
         with m.Else():
             m.d.comb += classes["starved"].eq(idle)
-        return classes
+        return self._with_tile(m, classes) if self._config.tile_rows else {**classes}
+
+    def _with_tile(self, m: Module, classes: dict[str, Signal]) -> dict[str, Value]:
+        """Add the multipliers of the tile, a cycle late as those of the PEs."""
+        multipliers = self._config.multipliers - self._config.n_pes
+        reported = {name: self.tile[name] for name in tile_activity_layout(self._config).members}
+        reported["starved"] = multipliers - sum(reported.values())
+        added: dict[str, Value] = {**classes}
+        for name, value in reported.items():
+            number = Signal(range(multipliers + 1), name=f"tile_{name}")
+            m.d.sync += number.eq(value)
+            added[name] = classes[name] + number
+        return added

@@ -82,6 +82,7 @@ class Status(IntEnum):
     BAD_IMAGE = 4
     UNKNOWN = 5
     BAD_LENGTH = 6
+    BAD_ARGUMENT = 7
 
 
 class State(IntEnum):

@@ -6,6 +6,8 @@ from amaranth.hdl import Assert
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .config import EngineConfig
+
 __all__ = ["RunQueue"]
 
 
@@ -18,12 +20,16 @@ class RunQueue(wiring.Component):
 
     **Latency**: a request starts an idle engine in the next cycle.
 
+    Parameters
+    ----------
+    config : EngineConfig
+
     Members
     -------
-    request, request_slot, request_seq : In
+    request, request_slot, request_images, request_seq : In
         Queue a run (pulse); only while not `pending`.
-    pending, pending_slot : Out
-        A run waits, and the input slot it will read.
+    pending, pending_slot, pending_images : Out
+        A run waits, the input slot it will read, and how many images of it.
     current_slot : Out
         Input slot of the run that is computed.
     known : Out(1)
@@ -34,17 +40,19 @@ class RunQueue(wiring.Component):
         A run waits or goes on.
     save : Out(1)
         Pulse: save the counters.
-    result_waiting, result_seq : Out
-        Results are to be sent, in answer to which request.
+    result_waiting, result_seq, result_images : Out
+        Results are to be sent, in answer to which request, and of how many images.
     result_sent : In(1)
         Pulse: they are.
     """
 
     request: Signal
     request_slot: Signal
+    request_images: Signal
     request_seq: Signal
     pending: Signal
     pending_slot: Signal
+    pending_images: Signal
     current_slot: Signal
     known: Signal
     start: Signal
@@ -56,17 +64,21 @@ class RunQueue(wiring.Component):
     occupied: Signal
     result_waiting: Signal
     result_seq: Signal
+    result_images: Signal
     save: Signal
     result_sent: Signal
 
-    def __init__(self) -> None:
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
         super().__init__(
             {
                 "request": In(1),
                 "request_slot": In(1),
+                "request_images": In(config.image_bits),
                 "request_seq": In(8),
                 "pending": Out(1),
                 "pending_slot": Out(1),
+                "pending_images": Out(config.image_bits),
                 "current_slot": Out(1),
                 "known": Out(1),
                 "start": Out(1),
@@ -78,6 +90,7 @@ class RunQueue(wiring.Component):
                 "occupied": Out(1),
                 "result_waiting": Out(1),
                 "result_seq": Out(8),
+                "result_images": Out(config.image_bits),
                 "save": Out(1),
                 "result_sent": In(1),
             }
@@ -110,6 +123,7 @@ class RunQueue(wiring.Component):
                 self.pending_slot.eq(self.request_slot),
                 pending_seq.eq(self.request_seq),
             ]
+        self._keep_images(m)
         with m.If(self.computed):
             m.d.sync += unsaved.eq(1)
         with m.If(self.save):
@@ -120,3 +134,15 @@ class RunQueue(wiring.Component):
         with m.If(self.result_sent):
             m.d.sync += [self.result_waiting.eq(0), saved.eq(0)]
         return m
+
+    def _keep_images(self, m: Module) -> None:
+        if self._config.batch == 1:
+            m.d.comb += [self.pending_images.eq(1), self.result_images.eq(1)]
+            return
+        current_images = Signal.like(self.pending_images)
+        with m.If(self.start):
+            m.d.sync += current_images.eq(self.pending_images)
+        with m.If(self.request):
+            m.d.sync += self.pending_images.eq(self.request_images)
+        with m.If(self.save):
+            m.d.sync += self.result_images.eq(current_images)

@@ -26,7 +26,8 @@ class Host:
 
     def __init__(self, ctx, engine, config, share):
         self.ctx, self.engine, self.seq = ctx, engine, 0
-        self.chunk = (config.max_payload - 4) // 4 * 4  # data bytes of a LOAD or INPUT
+        self.width = config.activation_bytes
+        self.chunk = (config.max_payload - 4) // 8 * 8  # data bytes of a LOAD or INPUT
         self.gaps = pauses(1, share), pauses(2, share)
         self.decoder = FrameDecoder()
 
@@ -75,13 +76,24 @@ class Host:
         assert await self.request(*commit_of(image.data)) == OK
 
     async def infer(self, image, q, slot=0):
-        """Outputs (n_outputs,) and counters of one input vector, sent in pieces."""
-        raw = bytes_of(q)
-        for start in range(0, len(raw), self.chunk):
-            data = struct.pack("<BH", slot, start // 4) + raw[start : start + self.chunk]
-            assert await self.request(Command.INPUT, data) == OK
-        values, counters = outputs(image, await self.request(*run_of(slot)))
-        return np.array(values), counters
+        """Outputs (n_outputs,) and counters of one input vector (n_inputs,), sent in pieces."""
+        values, counters = await self.infer_batch(image, q[None], slot)
+        return values[0], counters
+
+    async def infer_batch(self, image, q, slot=0):
+        """Outputs (images, n_outputs) and counters of one run of `q` (images, n_inputs)."""
+        await self.fill(slot, q)
+        values, counters = outputs(image, await self.request(*run_of(slot, len(q))), len(q))
+        return np.array(values).reshape(len(q), -1), counters
+
+    async def fill(self, slot, q):
+        """Send the vectors `q` (images, n_inputs) to an input slot, in pieces."""
+        for number, vector in enumerate(q):
+            raw = bytes_of(vector, self.width)
+            for start in range(0, len(raw), self.chunk):
+                head = struct.pack("<BH", slot | number << 1, start // (4 * self.width))
+                data = head + raw[start : start + self.chunk]
+                assert await self.request(Command.INPUT, data) == OK
 
     async def status(self):
         """State, flags, loaded."""
@@ -124,23 +136,25 @@ def example(config, sizes, seed=1, n=4, **options):
     """Image, inputs (n, n_in) and expected outputs (n, n_out) of a random network."""
     rng = np.random.default_rng(seed)
     options = {"sum_bits": config.sum_bits, "code_bits": 3} | options
+    if config.activation_bits != 8:
+        options["activation_bits"] = config.activation_bits
     network = random_network(rng, sizes, **options)
     q = random_inputs(rng, network, n, density=0.7)
     return compile_network(network, config), q, golden.run(network, q)
 
 
-def bytes_of(q):
+def bytes_of(q, width=1):
     padded = np.zeros(-(-len(q) // 4) * 4, dtype=np.int64)
     padded[: len(q)] = q
-    return (padded & 0xFF).astype(np.uint8).tobytes()
+    return (padded & ((1 << 8 * width) - 1)).astype(f"<u{width}").tobytes()
 
 
-def input_of(slot, q):
-    return Command.INPUT, struct.pack("<BH", slot, 0) + bytes_of(q)
+def input_of(slot, q, image=0, width=1):
+    return Command.INPUT, struct.pack("<BH", slot | image << 1, 0) + bytes_of(q, width)
 
 
-def run_of(slot):
-    return Command.RUN, bytes([slot])
+def run_of(slot, images=1):
+    return Command.RUN, bytes([slot, images])
 
 
 def load_of(offset, data):
@@ -151,17 +165,17 @@ def commit_of(data):
     return Command.COMMIT, struct.pack("<II", len(data), zlib.crc32(data))
 
 
-def outputs(image, payload):
-    """Output values and counters of a RUN's answer."""
+def outputs(image, payload, images=1):
+    """Output values, image after image, and counters of a RUN's answer."""
     assert payload[0] == Status.OK
     counters = dict(zip(COUNTER_NAMES, struct.unpack_from("<8I", payload, 1), strict=True))
-    signed = image.layers[-1].record["signed_out"]
-    values = np.frombuffer(payload[33:], np.int8 if signed else np.uint8)
-    assert len(values) == image.result_slots
-    return values[image.output_slots].tolist(), counters
+    kind = "i" if image.layers[-1].record["signed_out"] else "u"
+    values = np.frombuffer(payload[33:], f"<{kind}{image.config.activation_bytes}")
+    assert len(values) == images * image.result_slots
+    return values.reshape(images, -1)[:, image.output_slots].reshape(-1).tolist(), counters
 
 
 def check_counters(counters, config):
     classes = sum(value for name, value in counters.items() if name != "cycles")
-    assert classes == (config.n_pes * counters["cycles"] if config.counters else 0)
+    assert classes == (config.multipliers * counters["cycles"] if config.counters else 0)
     assert counters["cycles"] > 0

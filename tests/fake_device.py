@@ -77,8 +77,9 @@ class FakeDevice:
         self.image = bytearray()
         self.committed = b""
         self.loading = False
-        self.slots = [bytearray(config.input_depth) for _ in range(2)]
-        self.runs: list[tuple[int, int]] = []  # (seq, slot); the first one is going on
+        self.vector_bytes = config.input_depth * config.activation_bytes
+        self.slots = [[bytearray(self.vector_bytes)] * config.batch for _ in range(2)]
+        self.runs: list[tuple[int, int, int]] = []  # (seq, slot, images); the first one goes on
         self.clearing = 0
         self.bad_frames = False
         self.requests: list[Command] = []
@@ -150,24 +151,33 @@ class FakeDevice:
         return self.reply(frame, Status.OK)
 
     def on_input(self, frame: Frame) -> bytes:
-        slot, group = frame.payload[0], int.from_bytes(frame.payload[1:3], "little")
+        place, group = frame.payload[0], int.from_bytes(frame.payload[1:3], "little")
+        slot, number = place & 1, place >> 1
+        data = frame.payload[3:]
         if not self.committed or self.clearing:
             return self.reply(frame, Status.BAD_STATE)
+        start = 4 * self.config.activation_bytes * group
+        assert len(data) % (4 * self.config.activation_bytes) == 0
+        if number >= self.config.batch or start + len(data) > self.vector_bytes:
+            return self.reply(frame, Status.BAD_ARGUMENT)
         if any(run[1] == slot for run in self.runs):
             return self.reply(frame, Status.BUSY)
-        data = frame.payload[3:]
-        assert len(data) % 4 == 0
-        self.slots[slot][4 * group : 4 * group + len(data)] = data
+        vector = bytearray(self.slots[slot][number])
+        vector[start : start + len(data)] = data
+        self.slots[slot][number] = vector
         return self.reply(frame, Status.OK)
 
     def on_run(self, frame: Frame) -> bytes:
         if not self.committed or self.clearing:
             return self.reply(frame, Status.BAD_STATE)
+        slot, images = frame.payload
+        if slot > 1 or not 1 <= images <= self.config.batch:
+            return self.reply(frame, Status.BAD_ARGUMENT)
         if any(run[0] == frame.seq for run in self.runs):
             return b""
         if len(self.runs) == 2:
             return self.reply(frame, Status.BUSY)
-        self.runs.append((frame.seq, frame.payload[0]))
+        self.runs.append((frame.seq, slot, images))
         return b""
 
     def on_abort(self, frame: Frame) -> bytes:
@@ -180,17 +190,19 @@ class FakeDevice:
         """Answer of the run that is going on; nothing if there is none."""
         if not self.runs:
             return b""
-        seq, slot = self.runs.pop(0)
+        seq, slot, images = self.runs.pop(0)
         layer, image = self.results[self.committed]
-        signed = self.network.layers[0].signed_in
-        raw = bytes(self.slots[slot][: image.n_inputs])
-        q = np.frombuffer(raw, np.int8 if signed else np.uint8).astype(np.int64)
-        outputs = golden.run_layers(self.network, q[None])[layer][0]
-        dense = np.zeros(image.result_slots, dtype=np.int64)
-        dense[image.output_slots] = outputs
-        counts = [CYCLES, 300, 0, 50, 0, 30, 20, 0]
+        width = self.config.activation_bytes
+        raw = b"".join(self.slots[slot][:images])
+        kind = "i" if self.network.layers[0].signed_in else "u"
+        q = np.frombuffer(raw, f"<{kind}{width}").astype(np.int64).reshape(images, -1)
+        outputs = golden.run_layers(self.network, q[:, : image.n_inputs])[layer]
+        dense = np.zeros((images, image.result_slots), dtype=np.int64)
+        dense[:, image.output_slots] = outputs
+        counts = [CYCLES, CYCLES * self.config.multipliers - 100, 0, 50, 0, 30, 20, 0]
         numbers = b"".join(count.to_bytes(4, "little") for count in counts)
-        data = numbers + (dense & 0xFF).astype(np.uint8).tobytes()
+        limit = (1 << 8 * width) - 1
+        data = numbers + (dense & limit).astype(f"<u{width}").tobytes()
         return self.reply(Frame(Command.RUN, seq), Status.OK, data)
 
 

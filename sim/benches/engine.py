@@ -87,7 +87,7 @@ class Host:
 def check_result(data: bytes, image: Image, expected: Ints) -> None:
     """Outputs equal golden, and the classes of cycles add up."""
     counters = struct.unpack_from(f"<{len(COUNTER_NAMES)}I", data)
-    assert sum(counters[1:]) == CONFIG.n_pes * counters[0], dict(
+    assert sum(counters[1:]) == CONFIG.multipliers * counters[0], dict(
         zip(COUNTER_NAMES, counters, strict=True)
     )
     raw = np.frombuffer(data, dtype=np.uint8, offset=4 * len(counters)).astype(np.int64)
@@ -120,7 +120,7 @@ async def network_matches_golden(dut: Any, share: float, density: float) -> None
         inputs = random_inputs(seed, network, 3, 0.5)
         for k, (q, expected) in enumerate(zip(inputs, golden.run(network, inputs), strict=True)):
             await host.input(k % 2, q)
-            check_result(await host.request(Command.RUN, bytes([k % 2])), image, expected)
+            check_result(await host.request(Command.RUN, bytes([k % 2, 1])), image, expected)
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
@@ -134,6 +134,6 @@ async def two_inputs_in_flight(dut: Any, share: float) -> None:
     inputs = random_inputs(9, network, 2, 0.7)
     for slot in range(2):
         await host.input(slot, inputs[slot])
-    runs = [await host.send(Command.RUN, bytes([slot])) for slot in range(2)]
+    runs = [await host.send(Command.RUN, bytes([slot, 1])) for slot in range(2)]
     for seq, expected in zip(runs, golden.run(network, inputs), strict=True):
         check_result(await host.answer(Command.RUN, seq), image, expected)

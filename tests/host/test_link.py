@@ -167,7 +167,7 @@ def test_device_is_usable_after_a_timeout():
         (Command.LOAD, b"\x05\x00\x00\x00ab", "LOAD was refused with status BAD_STATE.*load it"),
         (Command.LOAD, b"\x05", "LOAD was refused with status BAD_LENGTH.*one version"),
         (Command.COMMIT, bytes(8), "COMMIT was refused with status BAD_IMAGE.*load it again"),
-        (Command.RUN, b"\x00", "RUN was refused with status BAD_STATE.*load it again"),
+        (Command.RUN, b"\x00\x01", "RUN was refused with status BAD_STATE.*load it again"),
     ],
 )
 def test_refusals_say_what_to_do(command, payload, text):
@@ -181,7 +181,7 @@ def test_unknown_status_is_refused():
     device.reply = lambda frame, status, data=b"": encode_frame(
         Frame(frame.type | 0x80, 0, b"\x63")
     )
-    with pytest.raises(DeviceError, match=r"HELLO was answered with status 99, expected 0\.\.6"):
+    with pytest.raises(DeviceError, match=r"HELLO was answered with status 99, expected 0\.\.7"):
         link.request(Command.HELLO)
 
 

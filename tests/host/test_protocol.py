@@ -15,7 +15,7 @@ EXAMPLES = [
     ("<", Frame(Command.STATUS | 0x80, 0, bytes([Status.OK, State.READY, 0, 0xE8, 3, 0, 0]))),
     (">", Frame(Command.INPUT, 1, b"\x00\x00\x00\x7e\x7d\x00\xff")),
     ("<", Frame(Command.INPUT | 0x80, 1, bytes([Status.OK]))),
-    (">", Frame(Command.RUN, 2, b"\x00")),
+    (">", Frame(Command.RUN, 2, b"\x00\x01")),
     (
         "<",
         Frame(
@@ -28,6 +28,21 @@ EXAMPLES = [
     ),
     (">", Frame(Command.LOAD, 0x7D, b"\x04\x00\x00\x00ab")),
     ("<", Frame(Command.LOAD | 0x80, 0x7D, bytes([Status.BAD_OFFSET]))),
+    (">", Frame(Command.INPUT, 3, b"\x03\x05\x00\x01\x00\xfe\xff\x00\x00\x7d\x7e")),
+    ("<", Frame(Command.INPUT | 0x80, 3, bytes([Status.OK]))),
+    (">", Frame(Command.RUN, 4, b"\x01\x02")),
+    (
+        "<",
+        Frame(
+            Command.RUN | 0x80,
+            4,
+            bytes([Status.OK])
+            + b"".join(count.to_bytes(4, "little") for count in (10, 40, 0, 0, 0, 40, 0, 0))
+            + b"\x00\x01\xff\xff\x03\x00\x00\x00",
+        ),
+    ),
+    (">", Frame(Command.RUN, 5, b"\x01\x03")),
+    ("<", Frame(Command.RUN | 0x80, 5, bytes([Status.BAD_ARGUMENT]))),
 ]
 
 

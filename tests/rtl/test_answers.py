@@ -2,39 +2,47 @@
 """Answers to the host, byte by byte."""
 
 import struct
+from dataclasses import replace
 
+import numpy as np
 import pytest
-from amaranth import Module
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth import Cat, Module
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import Out, connect, flipped
 from gossamer.rtl.answers import AnswerSender
 from gossamer.rtl.formats import IDENTITY, Command, Identity, State, Status
-from gossamer.rtl.layouts import activation_layout
-from gossamer.rtl.results import ResultBuffer
-from gossamer.sim.streams import idle, receive, send, watch
-from rtl_models import PAUSES, SMALL, pauses, simulate
+from gossamer.sim.streams import idle, receive, watch
+from rtl_models import PAUSES, SMALL, TILED, pauses, simulate
 
-IDENTITY_BYTES = Identity(SMALL, 12_000_000, b"whatever")
+WIDE = replace(SMALL, activation_bits=16, sum_bits=36)
+CONFIGS = [
+    SMALL,
+    WIDE,
+    TILED,
+    replace(WIDE, tile_rows=1, tile_columns=4),
+]
 
 
 class Answering(wiring.Component):
-    """The sender with the result buffer that it reads."""
+    """The sender with a memory of results (images, output_depth)."""
 
-    def __init__(self):
-        self.sender = AnswerSender(IDENTITY_BYTES)
-        self.results = ResultBuffer(SMALL)
-        activations = stream.Signature(activation_layout(SMALL))
-        super().__init__({"o": Out(stream.Signature(8)), "i": In(activations)})
+    def __init__(self, config=SMALL, results=None):
+        self.identity = Identity(config, 12_000_000, b"whatever")
+        self.sender = AnswerSender(self.identity)
+        depth = config.batch * config.output_depth
+        rows = [0] * depth if results is None else results.reshape(-1).tolist()
+        self.results = memory.Memory(shape=config.activation_bits, depth=depth, init=rows)
+        super().__init__({"o": Out(stream.Signature(8))})
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.sender = sender = self.sender
         m.submodules.results = results = self.results
         connect(m, sender.o, flipped(self.o))
-        connect(m, flipped(self.i), results.i)
+        port = results.read_port()
         m.d.comb += [
-            results.address.eq(sender.result_address),
-            sender.result_data.eq(results.data),
+            port.addr.eq(Cat(sender.result_address, sender.result_image)),
+            sender.result_data.eq(port.data),
         ]
         return m
 
@@ -54,37 +62,47 @@ def head(command, seq, data):
 
 
 @pytest.mark.parametrize("share", PAUSES)
-def test_every_kind_of_answer(share):
-    dut = Answering()
-    results = bytes(range(200, 232))
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_kind_of_answer(share, config):
+    results = np.random.default_rng(3).integers(
+        1 << config.activation_bits, size=(config.batch, config.output_depth)
+    )
+    dut = Answering(config, results)
     counts = [0x01020304 * (k + 1) for k in range(8)]
     loaded = 0x89ABCDEF
     status = bytes([State.READY, 0]) + struct.pack("<I", loaded)
-    runs = [(n, struct.pack("<8I", *counts) + results[:n]) for n in (1, 2, 31, 32)]
+    values = f"<u{config.activation_bytes}"
+    runs = [
+        (images, n, struct.pack("<8I", *counts) + results[:images, :n].astype(values).tobytes())
+        for images in {1, config.batch - 1 or 1, config.batch}
+        for n in (1, 2, 32)
+    ]
     cases = [
-        (Command.HELLO, Status.OK, 0, IDENTITY_BYTES.pack()),
-        *((Command.RUN, Status.OK, n, data) for n, data in runs),
-        (Command.STATUS, Status.OK, 0, status),
-        (Command.RUN, Status.BUSY, 7, b""),
-        (Command.STATUS, Status.BAD_LENGTH, 0, b""),
-        (Command.ABORT, Status.OK, 7, b""),
-        (0x7F, Status.UNKNOWN, 7, b""),
-        (Command.HELLO, Status.OK, 0, IDENTITY_BYTES.pack()),
+        (Command.HELLO, Status.OK, 1, 0, dut.identity.pack()),
+        *((Command.RUN, Status.OK, images, n, data) for images, n, data in runs),
+        (Command.STATUS, Status.OK, 1, 0, status),
+        (Command.RUN, Status.BUSY, 1, 7, b""),
+        (Command.STATUS, Status.BAD_LENGTH, 1, 0, b""),
+        (Command.ABORT, Status.OK, 1, 7, b""),
+        (0x7F, Status.UNKNOWN, 1, 7, b""),
+        (Command.HELLO, Status.OK, 1, 0, dut.identity.pack()),
+        # Answers of any kind and length leave the next result's places alone.
+        (Command.HELLO, Status.OK, 1, 20 // config.activation_bytes, dut.identity.pack()),
+        (Command.RUN, Status.OK, *runs[-1]),
     ]
     got, want = [], []
 
     async def bench(ctx):
-        await send(ctx, dut.i, [{"slot": k, "value": v, "last": 0} for k, v in enumerate(results)])
         ctx.set(dut.sender.state, State.READY)
         ctx.set(dut.sender.loaded, loaded)
         ctx.set(dut.sender.counts, counts)
         gaps = pauses(5, share)
-        for seq, (command, code, n, data) in enumerate(cases):
+        for seq, (command, code, images, n, data) in enumerate(cases):
             want.append(head(command, seq, bytes([code]) + data))
             got.append(
                 await answer(
                     ctx, dut, len(want[-1]), gaps, type=command, seq=seq, status=code,
-                    result_count=n,
+                    result_images=images, result_count=n,
                 )
             )  # fmt: skip
 
@@ -93,7 +111,7 @@ def test_every_kind_of_answer(share):
 
     simulate(dut, bench, background=[check])
     assert got == want
-    assert len(IDENTITY_BYTES.pack()) == IDENTITY.size
+    assert len(dut.identity.pack()) == IDENTITY.size
 
 
 def test_latency_and_rate():

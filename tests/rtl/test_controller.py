@@ -10,9 +10,18 @@ from gossamer.rtl.controller import Controller
 from gossamer.rtl.formats import Command, State, Status
 from gossamer.rtl.frames import Frame
 from gossamer.sim.streams import idle, send
-from rtl_models import SMALL, TINY, pauses, simulate, wait
+from rtl_models import SMALL, TILED, TINY, pauses, simulate, wait
 
 GOOD = b"some image bytes"
+WIDE = replace(SMALL, activation_bits=16, sum_bits=36)
+CONFIGS = [
+    SMALL,
+    replace(SMALL, input_depth=32768),
+    TINY,
+    TILED,
+    WIDE,
+    replace(WIDE, tile_rows=1, tile_columns=4),
+]
 
 
 def items(frame):
@@ -75,18 +84,20 @@ def talk(conversation, config=SMALL, share=0.0):
         while True:
             values = await ctx.tick().sample(
                 dut.o_image.valid, dut.o_image.payload, dut.image_restart,
-                dut.store_write, dut.store_slot, dut.store_group, dut.store_data,
-                dut.request, dut.request_slot, dut.seq, dut.reset_engine, dut.result_sent,
+                dut.store_write, dut.store_slot, dut.store_image, dut.store_group, dut.store_data,
+                dut.request, dut.request_slot, dut.request_images, dut.seq, dut.reset_engine,
+                dut.result_sent,
             )  # fmt: skip
-            image, byte, restart, *values = values[2:]
-            write, slot, group, word, run, run_slot, seq, reset, sent = values
-            if image:
+            loaded, byte, restart, *values = values[2:]
+            write, slot, image, group, word, run, run_slot, images, seq, reset, sent = values
+            if loaded:
                 out["image"].append(byte)
             out["restarts"] += restart
             if write:
-                out["store"].append((slot, group, word.to_bytes(4, "little")))
+                size = 4 * config.activation_bytes
+                out["store"].append((slot, image, group, word.to_bytes(size, "little")))
             if run:
-                out["runs"].append((run_slot, seq))
+                out["runs"].append((run_slot, images, seq))
             out["resets"] += reset
             out["results"] += sent
 
@@ -125,30 +136,58 @@ def test_image_bytes_pass_once(share):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
-@pytest.mark.parametrize("config", [SMALL, replace(SMALL, input_depth=32768), TINY])
+@pytest.mark.parametrize("config", CONFIGS)
 def test_inputs_become_words(config, share):
-    """Four bytes a word, groups counted up; what is left of a last word is not written."""
+    """Four values a word, groups counted up; what is left of a last word is not written."""
     groups = config.input_depth // 4
-
-    run = b"0123456789AB"[: 4 * min(groups, 3)]
-    first_of_run = groups - len(run) // 4
+    size = 4 * config.activation_bytes
+    one = b"abcd\0\xff\x7d\x7e"[-size:]
+    run = bytes(range(48, 48 + size * min(groups, 3)))
+    first_of_run = groups - len(run) // size
+    image = config.batch - 1
 
     async def conversation(desk):
         await desk.commit()
-        for slot, first, data in (
-            (0, 0, b"abcd"),
-            (1, groups - 1, b"\0\xff\x7d\x7e"),
-            (1, first_of_run, run),
-            (0, groups - 1, b""),
-            (0, 0, b"xyz"),
+        for slot, image_of, first, data in (
+            (0, 0, 0, one),
+            (1, image, groups - 1, one[::-1]),
+            (1, 0, first_of_run, run),
+            (0, image, groups - 1, b""),
+            (0, 0, 0, one[1:]),
         ):
-            request = struct.pack("<BH", slot, first) + data
+            request = struct.pack("<BH", slot | image_of << 1, first) + data
             assert await desk.ask(Command.INPUT, request) == Status.OK
 
     out = talk(conversation, config, share)
-    want = [(0, 0, b"abcd"), (1, groups - 1, b"\0\xff\x7d\x7e")]
-    want += [(1, first_of_run + k // 4, run[k : k + 4]) for k in range(0, len(run), 4)]
+    want = [(0, 0, 0, one), (1, image, groups - 1, one[::-1])]
+    want += [
+        (1, 0, first_of_run + k // size, run[k : k + size]) for k in range(0, len(run), size)
+    ]
     assert out["store"] == want
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_inputs_beyond_the_store_are_refused(config):
+    """No such image, no such group; nothing wraps, groups in front of the end are written."""
+    groups = config.input_depth // 4
+    size = 4 * config.activation_bytes
+    word, more = bytes(range(size)), bytes(range(100, 100 + size))
+
+    async def conversation(desk):
+        assert await desk.ask(Command.INPUT, b"\xff\xff\xff" + word) == Status.BAD_STATE
+        await desk.commit()
+        for bit in range(config.batch.bit_length(), 8):
+            request = struct.pack("<BH", 1 << bit, 0) + word
+            assert await desk.ask(Command.INPUT, request) == Status.BAD_ARGUMENT, bit
+        for group in (groups, 2 * groups, 65535):
+            request = struct.pack("<BH", 0, group) + word
+            assert await desk.ask(Command.INPUT, request) == Status.BAD_ARGUMENT, group
+        request = struct.pack("<BH", 0, groups - 1) + word + more
+        assert await desk.ask(Command.INPUT, request) == Status.BAD_ARGUMENT
+        assert await desk.ask(Command.INPUT, request[:-1]) == Status.OK
+        assert await desk.ask(Command.INPUT, request + more) == Status.BAD_ARGUMENT
+
+    assert talk(conversation, config)["store"] == [(0, 0, groups - 1, word)] * 3
 
 
 def test_inputs_are_refused_while_their_slot_is_needed():
@@ -167,7 +206,7 @@ def test_inputs_are_refused_while_their_slot_is_needed():
                 want = Status.BUSY if waiting or reading else Status.OK
                 assert await desk.ask(Command.INPUT, bytes([slot, 1, 0]) + b"efgh") == want
                 if want == Status.OK:
-                    accepted.append((slot, 1, b"efgh"))
+                    accepted.append((slot, 0, 1, b"efgh"))
 
     accepted = []
     assert talk(conversation)["store"] == accepted
@@ -179,22 +218,43 @@ def test_runs():
 
     async def conversation(desk):
         ctx, dut = desk.ctx, desk.dut
-        assert await desk.ask(Command.RUN, b"\0") == Status.BAD_STATE
+        assert await desk.ask(Command.RUN, b"\0\0") == Status.BAD_STATE
         await desk.commit()
         for slot, pending, known in ((1, 0, 0), (0, 1, 0), (0, 1, 1), (1, 0, 1), (0, 0, 0)):
             ctx.set(dut.pending, pending)
             ctx.set(dut.known, known)
             if pending and not known:
-                assert await desk.ask(Command.RUN, bytes([slot])) == Status.BUSY
+                assert await desk.ask(Command.RUN, bytes([slot, 1])) == Status.BUSY
             else:
                 desk.seq += 1
-                await send(ctx, dut.i, items(Frame(Command.RUN, desk.seq, bytes([slot]))))
+                await send(ctx, dut.i, items(Frame(Command.RUN, desk.seq, bytes([slot, 1]))))
                 for _ in range(8):
                     await ctx.tick()
                     assert not ctx.get(dut.answer), "a RUN is answered by its results"
 
     # BAD_STATE had seq 1; LOAD and COMMIT two more.
-    assert talk(conversation)["runs"] == [(1, 4), (0, 8)]
+    assert talk(conversation)["runs"] == [(1, 1, 4), (0, 1, 8)]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_runs_have_a_slot_and_as_many_images_as_fit(config):
+    async def conversation(desk):
+        await desk.commit()
+        for slot in range(2):
+            for images in range(1, config.batch + 1):
+                desk.seq += 1
+                request = Frame(Command.RUN, desk.seq, bytes([slot, images]))
+                await send(desk.ctx, desk.dut.i, items(request))
+                wanted.append((slot, images, desk.seq))
+        for slot, images in [(0, 0), (0, config.batch + 1), (1, 8), (1, 128), (0, 255)]:
+            status = await desk.ask(Command.RUN, bytes([slot, images]))
+            assert status == Status.BAD_ARGUMENT, (slot, images)
+        for slot in (2, 128, 255):
+            assert await desk.ask(Command.RUN, bytes([slot, 1])) == Status.BAD_ARGUMENT
+
+    wanted = []
+    assert talk(conversation, config)["runs"] == wanted
+    assert len(wanted) == 2 * config.batch
 
 
 def test_results_go_out_before_the_next_request():
@@ -277,7 +337,7 @@ def test_commit_needs_length_crc_and_whole_sections():
             # What was loaded before is not there any more.
             again = struct.pack("<II", len(GOOD), crc)
             assert await desk.ask(Command.COMMIT, again) == Status.BAD_IMAGE
-            assert await desk.ask(Command.RUN, b"\0") == Status.BAD_STATE
+            assert await desk.ask(Command.RUN, b"\0\1") == Status.BAD_STATE
         await desk.commit()
         assert await desk.ask(Command.COMMIT, struct.pack("<II", len(GOOD), crc)) == Status.OK
         assert desk.state() == State.READY
@@ -285,7 +345,7 @@ def test_commit_needs_length_crc_and_whole_sections():
     assert talk(conversation)["resets"] == 1
 
 
-LENGTHS = {Command.LOAD: 4, Command.COMMIT: 8, Command.INPUT: 3, Command.RUN: 1}
+LENGTHS = {Command.LOAD: 4, Command.COMMIT: 8, Command.INPUT: 3, Command.RUN: 2}
 
 
 @pytest.mark.parametrize("command", list(LENGTHS))
@@ -319,7 +379,7 @@ def test_unknown_requests(command):
     ("command", "payload", "latency"),
     [
         (Command.STATUS, b"", 4),
-        (Command.RUN, b"\0", 4),
+        (Command.RUN, b"\0\1", 4),
         (Command.COMMIT, bytes(8), 4),
         (Command.LOAD, bytes(5), 2),
         (Command.LOAD, bytes(60), 2),

@@ -8,6 +8,7 @@ import pytest
 from amaranth import ResetInserter, Signal
 from gossamer.rtl.counters import Counters
 from gossamer.rtl.formats import COUNTER_NAMES
+from gossamer.rtl.layouts import tile_activity_layout
 from gossamer.rtl.pe import Activity
 from gossamer.sim.streams import idle
 from rtl_models import SMALL, simulate
@@ -124,3 +125,54 @@ def test_cycles_alone():
 
     simulate(dut, bench)
     assert found == [dict.fromkeys(COUNTER_NAMES, 0) | {"cycles": 9}]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 4), (8, 4)])
+def test_tile_multipliers_count_beside_the_pes(rows, columns):
+    """What the tile reports counts a cycle later; what it does not mention is starved."""
+    n_pes, multipliers = 3, 2 * rows * columns
+    config = replace(SMALL, n_pes=n_pes, tile_rows=rows, tile_columns=columns)
+    rng = random.Random(rows)
+    dut = Counters(config)
+    names = list(tile_activity_layout(config).members)
+    model = Model(n_pes)
+    model.reported["starved"] = multipliers
+    got, want = [], []
+
+    async def bench(ctx):
+        for step in range(300):
+            left = multipliers if step % 3 else 0
+            tile = {}
+            for name in rng.sample(names, len(names)):
+                tile[name] = rng.choice((0, left, rng.randrange(left + 1)))
+                left -= tile[name]
+            for name, value in tile.items():
+                ctx.set(dut.tile[name], value)
+            use = rng.choices(list(Activity), k=n_pes)
+            inputs = step == 0, step > 0, step % 50 == 49, use, rng.random() < 0.3, False
+            model.tick(*inputs)
+            for name, value in (tile | {"starved": left if step % 3 else multipliers}).items():
+                model.reported[name] += value
+            got.append(await drive(ctx, dut, *inputs))
+            want.append(model.saved)
+
+    simulate(dut, bench)
+    assert got == want
+    assert sum(got[-1].values()) == (config.multipliers + 1) * got[-1]["cycles"] > 0
+    assert all(got[-1][name] for name in (*names, "starved"))
+
+
+def test_tile_at_rest_is_starved():
+    """From the second cycle after a reset on, as a PE without work."""
+    config = replace(SMALL, n_pes=1, tile_rows=2, tile_columns=2)
+    dut = Counters(config)
+    found = []
+
+    async def bench(ctx):
+        for _ in range(9):
+            await drive(ctx, dut, 0, 1, 0, [Activity.IDLE], 0, 0)
+        found.append(await drive(ctx, dut, 0, 0, 1, [Activity.IDLE], 0, 0))
+
+    simulate(dut, bench)
+    want = {"cycles": 9, "starved": 8 * config.multipliers}
+    assert found == [dict.fromkeys(COUNTER_NAMES, 0) | want]

@@ -192,7 +192,7 @@ def test_states_and_refusals():
         await refused(Status.BAD_STATE, *no_image, load_of(4, b"1234"))
         await refused(Status.BAD_IMAGE, commit_of(b""), commit_of(b"abc"))
         await refused(Status.UNKNOWN, (0, b""), (8, b"xyz"), (0x7F, b""), (0x86, b"\0"))
-        short = {Command.LOAD: 3, Command.COMMIT: 7, Command.INPUT: 2, Command.RUN: 0}
+        short = {Command.LOAD: 3, Command.COMMIT: 7, Command.INPUT: 2, Command.RUN: 1}
         for command, most in short.items():
             await refused(Status.BAD_LENGTH, (command, b""), (command, bytes(most)))
         assert await host.status() == (State.EMPTY, 0, 0)
@@ -211,7 +211,9 @@ def test_states_and_refusals():
         assert await host.settle() == State.READY
         await refused(Status.OK, commit_of(whole))
         assert await host.status() == (State.READY, 0, len(whole))
-        await refused(Status.BAD_LENGTH, (Command.RUN, b""))
+        await refused(Status.BAD_LENGTH, (Command.RUN, b"\0"))
+        await refused(Status.BAD_ARGUMENT, run_of(0, 0), run_of(1, 2), run_of(2), input_of(2, q[0]))
+        await refused(Status.BAD_ARGUMENT, (Command.INPUT, b"\0\xff\xff" + bytes(4)))
 
         await refused(Status.OK, input_of(0, q[0]), input_of(1, q[1]))
         seqs = await host.post(
@@ -268,7 +270,7 @@ def test_repeated_requests():
                 assert await host.request(*input_of(slot, q[slot])) == OK
         seqs = await host.post(run_of(0), run_of(1))
         for seq in (seqs[1], seqs[0], seqs[1]):
-            await host.send(encode_frame(Frame(Command.RUN, seq, bytes([seq == seqs[1]]))))
+            await host.send(encode_frame(Frame(Command.RUN, seq, run_of(seq == seqs[1])[1])))
         for k in range(2):
             kind, seq, payload = await host.receive()
             assert (kind, seq) == (Command.RUN | 0x80, seqs[k])

@@ -2,20 +2,21 @@
 """Run queue with a sequencer and a link that take any time they like."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from amaranth import ResetInserter, Signal
 from gossamer.rtl.runs import RunQueue
 from gossamer.sim.streams import idle
-from rtl_models import simulate
+from rtl_models import SMALL, TILED, simulate
 
 OUTPUTS = (
-    "pending", "pending_slot", "current_slot", "known", "start", "occupied", "save",
-    "result_waiting", "result_seq",
+    "pending", "pending_slot", "pending_images", "current_slot", "known", "start", "occupied",
+    "save", "result_waiting", "result_seq", "result_images",
 )  # fmt: skip
 INPUTS = (
-    "request", "request_slot", "request_seq", "idle", "computing", "running", "computed",
-    "collected", "result_sent",
+    "request", "request_slot", "request_images", "request_seq", "idle", "computing", "running",
+    "computed", "collected", "result_sent",
 )  # fmt: skip
 
 
@@ -67,15 +68,19 @@ class Sequencer:
 
 @pytest.mark.parametrize("busy_link", [False, True])
 @pytest.mark.parametrize("quick", [False, True])
-def test_random_runs(quick, busy_link):
-    """Every run starts once, in order, on its slot; is saved once; is answered with its seq."""
+@pytest.mark.parametrize("config", [SMALL, TILED, replace(TILED, tile_columns=4)])
+def test_random_runs(quick, busy_link, config):
+    """Every run starts once, in order, on its slot; is saved once; is answered with its seq.
+
+    It keeps its number of images all the way.
+    """
     rng = random.Random(3)
-    dut = RunQueue()
+    dut = RunQueue(config)
     log = {"requested": [], "started": [], "saved": 0, "answered": []}
 
     async def bench(ctx):
         sequencer = Sequencer(rng, quick)
-        registers = "pending", "result_waiting", "result_seq"
+        registers = "pending", "result_waiting", "result_seq", "result_images"
         unanswered = []
         sending = 0
         seq = 0
@@ -86,8 +91,10 @@ def test_random_runs(quick, busy_link):
             if not out["pending"] and rng.random() < (1.0 if quick else 0.3):
                 seq = (seq + 1) % 256
                 slot = rng.randrange(2)
+                images = rng.randrange(config.batch) + 1
                 inputs |= {"request": 1, "request_slot": slot, "request_seq": seq}
-                log["requested"].append((seq, slot))
+                inputs["request_images"] = images
+                log["requested"].append((seq, slot, images))
                 asked = None
             elif asked is not None:
                 inputs["request_seq"] = asked
@@ -99,7 +106,7 @@ def test_random_runs(quick, busy_link):
                 sending -= 1
                 if sending == 0:
                     inputs["result_sent"] = 1
-                    log["answered"].append(out["result_seq"])
+                    log["answered"].append((out["result_seq"], out["result_images"]))
             now = await cycle(ctx, dut, **inputs)
             assert now["occupied"] == (now["pending"] | inputs["running"])
             if not inputs.get("request"):
@@ -107,7 +114,7 @@ def test_random_runs(quick, busy_link):
             if now["start"]:
                 assert inputs["idle"]
                 assert now["pending"]
-                log["started"].append(now["pending_slot"])
+                log["started"].append((now["pending_slot"], now["pending_images"]))
             log["saved"] += now["save"]
             if inputs.get("result_sent"):
                 unanswered.remove(now["result_seq"])
@@ -118,15 +125,15 @@ def test_random_runs(quick, busy_link):
     simulate(dut, bench)
     n = len(log["answered"])
     assert n > 15
-    assert log["answered"] == [seq for seq, _ in log["requested"][:n]]
+    assert log["answered"] == [(seq, images) for seq, _, images in log["requested"][:n]]
     started = len(log["started"])
-    assert log["started"] == [slot for _, slot in log["requested"][:started]]
+    assert log["started"] == [run[1:] for run in log["requested"][:started]]
     assert started - 1 <= log["saved"] <= started
     assert n <= log["saved"] <= n + 2
 
 
 def test_start_in_the_next_cycle():
-    dut = RunQueue()
+    dut = RunQueue(SMALL)
     seen = []
 
     async def bench(ctx):
@@ -141,7 +148,7 @@ def test_start_in_the_next_cycle():
 
 def test_reset_forgets_everything():
     """Waiting, computed and unsent runs alike."""
-    dut = RunQueue()
+    dut = RunQueue(SMALL)
     reset = Signal()
     found = []
 

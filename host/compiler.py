@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Compiler: a network in integers and an engine's config become the image that the engine loads.
 
-Rows are dealt to PEs so that their nonzeros balance; a row's place is its slot, and the next layer
-numbers its columns by slot, so the engine needs no index table between layers.
+A row's place is its slot, and the next layer numbers its columns by slot, so the engine needs no
+index table between layers. `placement` says where everything goes, the two memories hold it.
 """
 
-import heapq
 import zlib
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..rtl.arith import activation_limits
 from ..rtl.config import EngineConfig, ceil_log2
-from ..rtl.formats import Section, pack_bias, pack_columns, pack_entries, pack_record, section
+from ..rtl.formats import Section, Unit, pack_record, program_fields, section
+from .array_memory import ArrayMemory
+from .capacity import Claim, enter
 from .errors import CapacityError
+from .placement import Placement, place
 from .quantize import Ints, QuantizedLayer, QuantizedNetwork, row_bounds
+from .tile_memory import TileMemory
 
-__all__ = ["Image", "PlacedLayer", "compile_network", "deal_rows", "program_image"]
+__all__ = ["Image", "PlacedLayer", "compile_network", "program_image"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +35,18 @@ class PlacedLayer:
     slots : (n_rows,) int64
         Slot of each output row.
     result_slots : int
-        Slots of the layer: rows per PE x PEs.
+        Slots of the layer: whole local rows of all PEs, or whole blocks of the tile.
     """
 
     name: str
     record: dict[str, int]
     slots: Ints
     result_slots: int
+
+    @property
+    def unit(self) -> Unit:
+        """What it runs on."""
+        return Unit(self.record.get("unit", Unit.SPARSE_ARRAY))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,31 +93,6 @@ class Image:
         return zlib.crc32(self.data)
 
 
-def deal_rows(nonzeros: Ints, n_pes: int) -> Ints:
-    """Deal rows to PEs: most nonzeros first, each to the PE with the least work and a free place.
-
-    Parameters
-    ----------
-    nonzeros : (n_rows,) int64
-        Entries of each row.
-    n_pes : int
-
-    Returns
-    -------
-    (n_rows,) int64
-        Slot of each row: ``local_row * n_pes + pe``.
-    """
-    places = -(-len(nonzeros) // n_pes)
-    slots = np.empty(len(nonzeros), dtype=np.int64)
-    heap = [(0, 0, pe) for pe in range(n_pes)]  # work, rows, PE
-    for row in np.argsort(-nonzeros, kind="stable"):
-        work, rows, pe = heapq.heappop(heap)
-        slots[row] = rows * n_pes + pe
-        if rows + 1 < places:
-            heapq.heappush(heap, (work + int(nonzeros[row]), rows + 1, pe))
-    return slots
-
-
 def compile_network(network: QuantizedNetwork, config: EngineConfig) -> Image:
     """Compile a network for an engine.
 
@@ -118,54 +102,35 @@ def compile_network(network: QuantizedNetwork, config: EngineConfig) -> Image:
         It does not fit: says what is short, by how much, and what would help.
     """
     ledger: dict[str, tuple[int, int]] = {}
-    _check_sums(network, config)
-    _claim_sizes(network, config, ledger)
-    codebook_bases = _place_codebooks(network, config, ledger)
-    slots = [
-        deal_rows(np.bincount(layer.row_indices, minlength=layer.n_rows), config.n_pes)
-        for layer in network.layers
-    ]
-    memories = _Memories(config)
+    _check_widths(network, config)
+    layers = network.layers
+    placements = place(network, config, ledger)
+    forms = [at.form or layer for at, layer in zip(placements, layers, strict=True)]
+    codebook_bases = _place_codebooks([form.code_bits for form in forms])
+    array, tile = ArrayMemory(config), TileMemory(config)
     bias_bases = [
-        memories.add_biases(layer, places)
-        for layer, places in zip(network.layers, slots, strict=True)
+        0 if at.form else array.add_biases(layer, at.slots, at.n_slots)
+        for layer, at in zip(layers, placements, strict=True)
     ]
     placed: list[PlacedLayer] = []
-    n_columns = network.layers[0].n_cols
-    column_slots = np.arange(n_columns)
-    for k, layer in enumerate(network.layers):
-        columns_base, wide = memories.add_entries(layer, slots[k], column_slots, n_columns)
-        rows = _rows_per_pe(layer, config)
-        is_last = k == len(network.layers) - 1
-        record = {
-            "last": int(is_last),
-            "keep_zeros": int(is_last),
-            "wide_counts": int(wide),
-            "zero_code": int(layer.zero_code),
-            "signed_in": int(layer.signed_in),
-            "signed_out": int(layer.signed_out),
-            "from_merge": int(k > 0),
-            "last_input": n_columns - 1,
-            "last_row": rows - 1,
-            "columns_base": columns_base,
-            "codebook_base": codebook_bases[k],
-            "bias_base": bias_bases[k],
-            "code_mask": (1 << layer.code_bits) - 1,
-            "row_mask": (1 << ceil_log2(rows)) - 1,
-            "low": layer.low,
-            "high": layer.high,
-            "last_drain_word": rows * config.bias_words - 1,
-        }
-        n_columns, column_slots = rows * config.n_pes, slots[k]
-        placed.append(PlacedLayer(layer.name, record, slots[k], n_columns))
+    for k, (layer, at) in enumerate(zip(layers, placements, strict=True)):
+        is_last = k == len(layers) - 1
+        fields = _shared_fields(layer, at, codebook_bases[k], is_last)
+        if at.form:
+            fields |= tile.add(layer, at.form, at.column_slots)
+        else:
+            fields |= array.add_entries(layer, at.slots, at.column_slots, at.n_columns)
+            fields |= _array_fields(at, bias_bases[k], config)
+        # Fields of the other unit are 0; those of the tile do not exist without one.
+        record = {name: fields.get(name, 0) for name, *_ in program_fields(config)}
+        placed.append(PlacedLayer(layer.name, record, at.slots, at.n_slots))
 
-    memories.claim(ledger)
     sections = [section(Section.PROGRAM, 0, 0, _program(placed, config), config)]
-    for base, layer in zip(codebook_bases, network.layers, strict=True):
-        values = [int(v) & 0xFFFF for v in layer.codebook]
+    for base, form in zip(codebook_bases, forms, strict=True):
+        values = [int(v) & 0xFFFF for v in form.codebook]
         sections.append(section(Section.CODEBOOK, 0, base, values, config))
-    sections += memories.sections()
-    return Image(config, b"".join(sections), network.layers[0].n_cols, tuple(placed), ledger)
+    sections += array.sections() + tile.sections()
+    return Image(config, b"".join(sections), layers[0].n_cols, tuple(placed), ledger)
 
 
 def program_image(image: Image, stop_after: int | None = None) -> Image:
@@ -185,50 +150,62 @@ def program_image(image: Image, stop_after: int | None = None) -> Image:
     n_layers = len(image.layers) if stop_after is None else stop_after + 1
     layers = list(image.layers[:n_layers])
     last = layers[-1]
-    layers[-1] = replace(last, record=last.record | {"last": 1, "keep_zeros": 1})
-    help_ = "an engine with a larger output_depth"
-    _claim({}, f"results of {last.name}", last.result_slots, image.config.output_depth, help_)
+    fields = {"last": 1, "keep_zeros": 1, "to_bank": 0, "target_bank": 0}
+    record = last.record | {name: value for name, value in fields.items() if name in last.record}
+    layers[-1] = replace(last, record=record)
+    remedy = "an engine with a larger output_depth"
+    depth = image.config.output_depth
+    enter({}, [Claim(f"results of {last.name}", last.result_slots, depth, remedy)])
     data = section(Section.PROGRAM, 0, 0, _program(layers, image.config), image.config)
     return replace(image, data=data, layers=tuple(layers))
 
 
-def _claim(
-    ledger: dict[str, tuple[int, int]], what: str, used: int, available: int, help_: str
-) -> None:
-    ledger[what] = (used, available)
-    if used > available:
-        raise CapacityError(
-            f"model does not fit the engine: {what}: {used} needed, {available} available "
-            f"({used - available} too many); what would help: {help_}"
-        )
+def _shared_fields(
+    layer: QuantizedLayer, at: Placement, codebook_base: int, is_last: bool
+) -> dict[str, int]:
+    """Fields of a program record that mean the same on both units."""
+    to_bank = at.target_bank is not None
+    return {
+        "last": int(is_last),
+        "keep_zeros": int(is_last or to_bank),
+        "signed_in": int(layer.signed_in),
+        "signed_out": int(layer.signed_out),
+        "last_input": at.n_columns - 1,
+        "codebook_base": codebook_base,
+        "low": layer.low,
+        "high": layer.high,
+        "unit": at.unit,
+        "from_bank": int(at.source_bank is not None),
+        "source_bank": at.source_bank or 0,
+        "to_bank": int(to_bank),
+        "target_bank": at.target_bank or 0,
+    }
 
 
-def _rows_per_pe(layer: QuantizedLayer, config: EngineConfig) -> int:
-    return -(-layer.n_rows // config.n_pes)
+def _array_fields(at: Placement, bias_base: int, config: EngineConfig) -> dict[str, int]:
+    """Fields that tell the array of a layer's rows."""
+    rows = at.n_slots // config.n_pes
+    return {
+        "from_merge": int(at.from_merge),
+        "last_row": rows - 1,
+        "bias_base": bias_base,
+        "row_mask": (1 << ceil_log2(rows)) - 1,
+        "last_drain_word": rows * config.bias_words - 1,
+    }
 
 
-def _claim_sizes(
-    network: QuantizedNetwork, config: EngineConfig, ledger: dict[str, tuple[int, int]]
-) -> None:
-    """What the number and shapes of the layers need, wherever their rows go."""
-    layers = network.layers
-    _claim(ledger, "layers", len(layers), config.max_layers, "fewer layers")
-    _claim(ledger, "inputs", layers[0].n_cols, config.input_depth, "fewer inputs")
-    for layer in layers:
-        rows = _rows_per_pe(layer, config)
-        help_ = "an engine with more PEs or rows"
-        _claim(ledger, f"rows of {layer.name}", rows, config.rows_per_pe, help_)
-        bits = ceil_log2(rows) + layer.code_bits
-        help_ = f"at most {2 ** max(config.entry_bits - ceil_log2(rows), 0)} codes"
-        _claim(ledger, f"entry bits of {layer.name}", bits, config.entry_bits, help_)
-    results = _rows_per_pe(layers[-1], config) * config.n_pes
-    _claim(ledger, "results", results, config.output_depth, "fewer outputs")
-
-
-def _check_sums(network: QuantizedNetwork, config: EngineConfig) -> None:
-    """Refuse integers made for a wider engine: sums would wrap."""
+def _check_widths(network: QuantizedNetwork, config: EngineConfig) -> None:
+    """Refuse integers made for a wider engine: activations would be cut, sums would wrap."""
     limit = 1 << (config.sum_bits - 1)
     for layer in network.layers:
+        for what, tensor in (("inputs", layer.input), ("outputs", layer.output)):
+            low, high = activation_limits(config.activation_bits, tensor.signed)
+            if tensor.low < low or tensor.high > high:
+                raise CapacityError(
+                    f"layer {layer.name}: its {what} span {tensor.low}..{tensor.high}, the "
+                    f"engine's activations {low}..{high}; quantize the model with "
+                    f"activation_bits={config.activation_bits}"
+                )
         bounds = row_bounds(layer)
         bias = int(np.abs(layer.bias).max())
         if (
@@ -242,95 +219,14 @@ def _check_sums(network: QuantizedNetwork, config: EngineConfig) -> None:
             )
 
 
-def _place_codebooks(
-    network: QuantizedNetwork, config: EngineConfig, ledger: dict[str, tuple[int, int]]
-) -> list[int]:
+def _place_codebooks(code_bits: list[int]) -> list[int]:
     """Base of each codebook, a multiple of its size: largest first leaves no gaps."""
-    bases = [0] * len(network.layers)
+    bases = [0] * len(code_bits)
     used = 0
-    for k in sorted(range(len(bases)), key=lambda k: -network.layers[k].code_bits):
+    for k in sorted(range(len(bases)), key=lambda k: -code_bits[k]):
         bases[k] = used
-        used += 1 << network.layers[k].code_bits
-    _claim(ledger, "codebook values", used, config.codebook_depth, "fewer codes per layer")
+        used += 1 << code_bits[k]
     return bases
-
-
-class _Memories:
-    """Weight memories and column records of all PEs, filled layer by layer: biases first."""
-
-    def __init__(self, config: EngineConfig) -> None:
-        self._config = config
-        self._weights: list[list[Ints]] = [[] for _ in range(config.n_pes)]
-        self._columns: list[list[int]] = [[] for _ in range(config.n_pes)]
-        self._used = np.zeros(config.n_pes, dtype=np.int64)
-
-    def add_biases(self, layer: QuantizedLayer, slots: Ints) -> int:
-        """Append a layer's biases and shifts; places without a row get 0. Returns the base."""
-        config = self._config
-        rows = _rows_per_pe(layer, config)
-        words = np.zeros((rows * config.n_pes, config.bias_words), dtype=np.int64)
-        for slot, bias, shift in zip(slots, layer.bias, layer.shift, strict=True):
-            words[slot] = pack_bias(int(bias), int(shift), config)
-        by_row = words.reshape(rows, config.n_pes, config.bias_words)
-        for pe in range(config.n_pes):
-            self._weights[pe].append(by_row[:, pe].reshape(-1))
-        base = int(self._used[0])
-        self._used += rows * config.bias_words
-        return base
-
-    def add_entries(
-        self, layer: QuantizedLayer, slots: Ints, column_slots: Ints, n_columns: int
-    ) -> tuple[int, bool]:
-        """Append a layer's entries in column order, and their records.
-
-        Returns
-        -------
-        (int, bool)
-            Base of the column records, and whether their counts are wide.
-        """
-        config = self._config
-        slot = slots[layer.row_indices]
-        pe, local_row = slot % config.n_pes, slot // config.n_pes
-        column = column_slots[layer.columns()]
-        order = np.lexsort((local_row, column, pe))
-        words = pack_entries(local_row[order], layer.codes[order], config)
-        counts = np.bincount(pe * n_columns + column, minlength=config.n_pes * n_columns)
-        counts = counts.reshape(config.n_pes, n_columns)
-        wide = bool(counts.max() >= 1 << config.count_bits)
-        base = len(self._columns[0])
-        for k, entries in enumerate(np.split(words, np.cumsum(counts.sum(axis=1))[:-1])):
-            self._weights[k].append(entries)
-            self._columns[k] += _column_words(counts[k], int(self._used[k]), wide, config)
-        self._used += counts.sum(axis=1)
-        return base, wide
-
-    def claim(self, ledger: dict[str, tuple[int, int]]) -> None:
-        """Enter what the fullest PE needs; CapacityError if it is too much."""
-        config = self._config
-        help_ = "a lower density, fewer layers, or an engine with more PEs or memory"
-        used = int(self._used.max())
-        _claim(ledger, "weight words per PE", used, config.weight_depth, help_)
-        _claim(ledger, "column words", len(self._columns[0]), config.column_words, help_)
-
-    def sections(self) -> list[bytes]:
-        """Sections of the image, PE by PE."""
-        config = self._config
-        made = []
-        for pe in range(config.n_pes):
-            words = np.concatenate(self._weights[pe]).tolist()
-            made.append(section(Section.WEIGHTS, pe, 0, words, config))
-            made.append(section(Section.COLUMNS, pe, 0, self._columns[pe], config))
-        return made
-
-
-def _column_words(counts: Ints, base: int, wide: bool, config: EngineConfig) -> list[int]:
-    """Column records of one PE whose first entry lies at `base`."""
-    group = 4 if wide else 8
-    padded = np.zeros(-(-len(counts) // group) * group, dtype=np.int64)
-    padded[: len(counts)] = counts
-    groups = padded.reshape(-1, group)
-    bases = base + np.concatenate(([0], np.cumsum(groups.sum(axis=1))[:-1]))
-    return pack_columns(bases, groups, wide, config)
 
 
 def _program(layers: list[PlacedLayer], config: EngineConfig) -> list[int]:

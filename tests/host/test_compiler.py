@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
-import struct
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from gossamer.host import golden
-from gossamer.host.compiler import compile_network, deal_rows, program_image
+from gossamer.host.compiler import compile_network, program_image
 from gossamer.host.errors import CapacityError
+from gossamer.host.nm import is_nm
+from gossamer.host.quantize import QuantizedLayer, QuantizedNetwork, Quantizer
 from gossamer.rtl.config import EngineConfig
-from gossamer.rtl.formats import RECORD_STRIDE, Section, bytes_per_word, program_fields
+from gossamer.rtl.formats import RECORD_STRIDE, Unit
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from image_model import ImageModel
 from networks import random_inputs, random_network
 
 CONFIGS = {
@@ -17,135 +21,176 @@ CONFIGS = {
     "64 PEs": EngineConfig(n_pes=64, count_bits=2, rows_per_pe=8),
 }
 
-
-class Engine:
-    """Interpreter of images: reads the sections and computes from the memories alone."""
-
-    def __init__(self, config: EngineConfig):
-        self.config = config
-        self.memories: dict = {}
-
-    def load(self, data: bytes) -> None:
-        at = 0
-        while at < len(data):
-            kind, pe, address, count = struct.unpack_from("<BBHI", data, at)
-            size = bytes_per_word(Section(kind), self.config)
-            memory = self.memories.setdefault((kind, pe), {})
-            at += 8
-            for k in range(count):
-                memory[address + k] = int.from_bytes(data[at : at + size], "little")
-                at += size
-        assert at == len(data)
-
-    def run(self, q: np.ndarray) -> np.ndarray:
-        """Results of one input, by slot."""
-        values = {slot: int(value) for slot, value in enumerate(q)}
-        for number in range(self.config.max_layers):
-            record = self.record(number)
-            outputs = {}
-            for pe in range(self.config.n_pes):
-                sums = [0] * (record["last_row"] + 1)
-                for slot, value in values.items():
-                    if value:
-                        self.accumulate(record, pe, slot, value, sums)
-                for row, total in enumerate(sums):
-                    bias, shift = self.bias(record, pe, row)
-                    low, high = self.clamp(record)
-                    outputs[row * self.config.n_pes + pe] = min(
-                        max((total + bias) >> shift, low), high
-                    )
-            if record["last"]:
-                assert record["keep_zeros"] == 1
-                return np.array([outputs[slot] for slot in range(len(outputs))])
-            values = outputs
-        raise AssertionError("no record says last")
-
-    def record(self, number: int) -> dict[str, int]:
-        words = self.memories[Section.PROGRAM, 0]
-        return {
-            name: words[number * RECORD_STRIDE + word] >> low & ((1 << width) - 1)
-            for name, word, low, width in program_fields(self.config)
-        }
-
-    def clamp(self, record) -> tuple[int, int]:
-        signs = (record[name] - (record[name] >> 7 << 8) for name in ("low", "high"))
-        return tuple(signs) if record["signed_out"] else (record["low"], record["high"])
-
-    def bias(self, record, pe: int, row: int) -> tuple[int, int]:
-        config = self.config
-        first = record["bias_base"] + row * config.bias_words
-        memory = self.memories[Section.WEIGHTS, pe]
-        value = sum(memory[first + k] << k * config.entry_bits for k in range(config.bias_words))
-        width = config.sum_bits - 1
-        bias = value & ((1 << width) - 1)
-        return bias - (bias >> width - 1 << width), value >> width
-
-    def accumulate(self, record, pe: int, slot: int, value: int, sums: list[int]) -> None:
-        config = self.config
-        group, width = (
-            (4, 2 * config.count_bits) if record["wide_counts"] else (8, config.count_bits)
-        )
-        word = self.memories[Section.COLUMNS, pe][record["columns_base"] + slot // group]
-        counts = [
-            word >> config.base_bits + k * width & ((1 << width) - 1)
-            for k in range(slot % group + 1)
-        ]
-        first = (word & ((1 << config.base_bits) - 1)) + sum(counts[:-1])
-        for address in range(first, first + counts[-1]):
-            entry = self.memories[Section.WEIGHTS, pe][address]
-            code = int(f"{entry:0{config.entry_bits}b}"[:8][::-1], 2) & record["code_mask"]
-            weight = self.memories[Section.CODEBOOK, 0][record["codebook_base"] | code]
-            sums[entry & record["row_mask"]] += (weight - (weight >> 15 << 16)) * value
+MIXED = EngineConfig(
+    n_pes=3, count_bits=4, rows_per_pe=129, tile_rows=2, tile_columns=2, tile_code_bits=5
+)
+"""Both units, and two images per run."""
 
 
-def example(config, sizes, seed, **options):
+def example(config, sizes, seed, n=3, **options):
     rng = np.random.default_rng(seed)
-    network = random_network(rng, sizes, sum_bits=config.sum_bits, **options)
-    return network, random_inputs(rng, network, 3)
+    options = {"activation_bits": config.activation_bits, "sum_bits": config.sum_bits} | options
+    network = random_network(rng, sizes, **options)
+    return network, random_inputs(rng, network, n)
+
+
+def run(model, image, q):
+    """Outputs of all inputs, in batches; the last one may be short."""
+    batch = model.config.batch
+    results = [model.run(q[k : k + batch]) for k in range(0, len(q), batch)]
+    return np.concatenate(results)[:, image.output_slots]
+
+
+def check(config, network, q):
+    """The image computes what golden does, stopped after any layer; returns the image."""
+    image = compile_network(network, config)
+    model = ImageModel(config)
+    model.load(image.data)
+    for k, want in enumerate(golden.run_layers(network, q)):
+        part = program_image(image, k)
+        model.load(part.data)
+        assert np.array_equal(run(model, part, q), want), f"layer {k}"
+    model.load(program_image(image).data)
+    assert np.array_equal(run(model, image, q), golden.run(network, q))
+    return image
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("sizes", [(40, 33, 17, 5), (1, 1), (7, 1, 9), (65, 3)])
 def test_image_holds_the_network(name, sizes):
     config = CONFIGS[name]
-    for structure, density in (("unstructured", 0.2), ("dense", 0.7), ("unstructured", 1.0)):
+    for structure, density in (
+        ("unstructured", 0.2), ("dense", 0.7), ("unstructured", 1.0), ("2:4", 0.9)
+    ):  # fmt: skip
         network, q = example(config, sizes, 3, structure=structure, weight_density=density)
-        image = compile_network(network, config)
-        engine = Engine(config)
-        engine.load(image.data)
-        got = [engine.run(row)[image.output_slots].tolist() for row in q]
-        assert got == golden.run(network, q).tolist()
+        image = check(config, network, q)
         assert image.data == compile_network(network, config).data
 
 
-def test_new_program_stops_after_any_layer():
-    config = CONFIGS["5 PEs"]
-    network, q = example(config, (30, 22, 11, 6), 4)
-    image = compile_network(network, config)
-    engine = Engine(config)
-    engine.load(image.data)
-    for k, want in enumerate(golden.run_layers(network, q)):
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_pes=st.sampled_from([1, 3, 5, 16]),
+    tile=st.sampled_from([(1, 1), (2, 2), (8, 4)]),
+    activation_bits=st.sampled_from([8, 16]),
+    tile_depth=st.sampled_from([40, 16384]),
+    sizes=st.lists(st.integers(1, 36), min_size=2, max_size=6),
+    data=st.data(),
+)
+def test_random_networks_on_both_units(seed, n_pes, tile, activation_bits, tile_depth, sizes, data):
+    config = replace(
+        MIXED, n_pes=n_pes, tile_rows=tile[0], tile_columns=tile[1], tile_depth=tile_depth,
+        activation_bits=activation_bits, sum_bits=32 if activation_bits == 8 else 36,
+    )  # fmt: skip
+    kinds = st.sampled_from(["dense", "unstructured", "2:4", "1:2", "3:8"])
+    densities = st.sampled_from([0.0, 0.1, 0.5, 1.0])
+    n = len(sizes) - 1
+    network, q = example(
+        config, sizes, seed, n=config.batch + 1,
+        structure=data.draw(st.lists(kinds, min_size=n, max_size=n)),
+        weight_density=data.draw(st.lists(densities, min_size=n, max_size=n)),
+        code_bits=data.draw(st.lists(st.integers(1, 6), min_size=n, max_size=n)),
+    )  # fmt: skip
+    check(config, network, q)
+
+
+@pytest.mark.parametrize("activation_bits", [8, 16])
+@pytest.mark.parametrize("n_pes", [1, 3, 5, 16])
+def test_units_take_turns(n_pes, activation_bits):
+    config = replace(
+        MIXED, n_pes=n_pes, activation_bits=activation_bits,
+        sum_bits=32 if activation_bits == 8 else 36,
+        rows_per_pe=132, tile_rows=8,
+    )  # fmt: skip
+    sizes = (34, 129, 41, 127, 30, 23, 9)
+    network, q = example(
+        config, sizes, 5, n=3, weight_density=[0.02, 1.0, 0.01, 1.0, 0.04, 1.0],
+        structure=["unstructured", "2:4", "unstructured", "dense", "unstructured", "dense"],
+        code_bits=[6, 4, 6, 4, 6, 4],
+    )  # fmt: skip
+    image = check(config, network, q)
+    array, tile = Unit.SPARSE_ARRAY, Unit.TENSOR_TILE
+    assert [layer.unit for layer in image.layers] == [array, tile] * 3
+
+
+SHAPES = [
+    (1, 7), (7, 1), (1, 1), (3, 5), (6, 6), (1, 129), (129, 1), (4, 4), (8, 16),
+    (9, 127), (9, 128), (9, 129), (127, 9), (128, 9), (129, 9),
+]  # fmt: skip
+"""Rows and columns of a layer."""
+
+
+@pytest.mark.parametrize("tile", [(1, 1), (2, 2), (8, 4)])
+def test_shapes_that_hurt(tile):
+    """Alone on the tile, lowered to the array, and between layers of the other unit."""
+    config = replace(MIXED, tile_rows=tile[0], tile_columns=tile[1])
+    for seed, (rows, columns) in enumerate(SHAPES):
+        structure = ["2:4", "dense", "3:8"][seed % 3]
+        network, q = example(config, (columns, rows), seed, structure=structure)
+        check(config, network, q)
+        lowered = compile_network(network, replace(config, tile_rows=0, tile_columns=1))
+        model = ImageModel(lowered.config)
+        model.load(lowered.data)
+        assert np.array_equal(run(model, lowered, q), golden.run(network, q))
+        chain, q = example(
+            config, (11, columns, rows, 6), seed, weight_density=[0.1, 1.0, 0.1],
+            structure=["unstructured", structure, "unstructured"],
+        )  # fmt: skip
+        check(config, chain, q)
+
+
+@pytest.mark.parametrize("n_pes", [1, 5, 64])
+@pytest.mark.parametrize("activation_bits", [8, 16])
+def test_every_mask_of_a_group(n_pes, activation_bits):
+    """A row per mask; masks of 3 and 4 nonzeros make the second layer take two passes."""
+    config = replace(
+        MIXED, n_pes=n_pes, tile_rows=4, activation_bits=activation_bits,
+        sum_bits=32 if activation_bits == 8 else 36,
+    )  # fmt: skip
+    masks = (np.arange(16)[:, None] >> np.arange(4) & 1).astype(bool)
+    sparse_masks = masks[masks.sum(axis=1) <= 2]
+    for lot, structure in ((sparse_masks, "2:4"), (masks, "unstructured")):
+        # every mask in the first, a middle and the last group, the other groups full
+        for place in range(3):
+            mask = np.tile(lot[-1], (len(lot), 3))
+            mask[:, 4 * place : 4 * place + 4] = lot
+            layer = masked_layer(mask, structure, activation_bits)
+            limits = layer.input.low, layer.input.high
+            rng = np.random.default_rng(place)
+            q = rng.choice([0, *limits, 1], size=(5, 12))
+            image = check(config, QuantizedNetwork((layer,)), q)
+            assert n_pes > 16 or image.layers[0].unit == Unit.TENSOR_TILE
+            assert image.layers[0].record["two_pass"] == (
+                image.layers[0].unit == Unit.TENSOR_TILE and structure == "unstructured"
+            )
+
+
+def masked_layer(mask, structure, bits):
+    """Weights at both ends of the codebook where `mask` is set, and no shift."""
+    columns, rows = np.nonzero(mask.T)
+    tensor = Quantizer(1.0, 0.0, -(1 << bits - 1), (1 << bits - 1) - 1, True)
+    codebook = np.array([-(1 << 15), (1 << 15) - 1, 1, -1])
+    codes = (rows + 3 * columns) % 4
+    if is_nm(structure):
+        codebook, codes = np.concatenate(([0], codebook)), codes + 1
+    return QuantizedLayer(
+        name="masks", n_rows=mask.shape[0], n_cols=mask.shape[1], structure=structure,
+        column_starts=np.concatenate(([0], np.cumsum(mask.sum(axis=0)))), row_indices=rows,
+        codes=codes, codebook=codebook, code_bits=3, zero_code=is_nm(structure),
+        bias=np.arange(len(mask)), shift=np.full(len(mask), 15), low=tensor.low, high=tensor.high,
+        signed_in=True, signed_out=True, input=tensor, output=tensor,
+    )  # fmt: skip
+
+
+def test_new_program_is_short():
+    network, _ = example(MIXED, (30, 22, 11, 6), 4, structure=["unstructured", "2:4", "dense"])
+    image = compile_network(network, MIXED)
+    for k in range(3):
         part = program_image(image, k)
         assert len(part.data) == 8 + 2 * RECORD_STRIDE * (k + 1)
-        engine.load(part.data)
-        got = engine.run(q[0])
-        assert len(got) == part.result_slots
-        assert got[part.output_slots].tolist() == want[0].tolist()
-    engine.load(program_image(image).data)
-    assert engine.run(q[0])[image.output_slots].tolist() == golden.run(network, q)[0].tolist()
-
-
-def test_rows_are_dealt_evenly():
-    rng = np.random.default_rng(5)
-    for rows, pes in ((300, 16), (7, 3), (5, 64), (64, 64), (1, 1)):
-        nonzeros = rng.integers(0, 60, rows)
-        slots = deal_rows(nonzeros, pes)
-        assert len(set(slots.tolist())) == rows
-        assert slots.max() < -(-rows // pes) * pes
-        work = np.bincount(slots % pes, weights=nonzeros, minlength=pes)
-        assert work.max() <= max(nonzeros.max(), nonzeros.sum() / pes) + nonzeros.max()
-    work = np.bincount(deal_rows(np.arange(300), 16) % 16, weights=np.arange(300))
-    assert work.max() - work.min() < 0.03 * work.mean()
+        record = part.layers[k].record
+        assert (record["last"], record["keep_zeros"], record["to_bank"]) == (1, 1, 0)
+    assert [layer.record["last"] for layer in image.layers] == [0, 0, 1]
 
 
 TIGHT = EngineConfig(
@@ -173,6 +218,33 @@ def test_what_is_short_by_how_much(sizes, options, change, message):
     network, _ = example(config, sizes, 6, **options)
     with pytest.raises(CapacityError, match=message):
         compile_network(network, config)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "change", "message"),
+    [
+        ((8, 40), {}, {"tile_code_bits": 3},
+         r"rows of layer0: 10 needed, 8 .*; the tile cannot take layer0: tile code bits .*: 5 n"),
+        ((32, 16, 16), {"code_bits": 5}, {"weight_depth": 64},
+         r"weight words per PE: .* available .*; the tile cannot take layer0: tile code bits"),
+        ((32, 16, 16), {"code_bits": 3}, {"weight_depth": 32, "tile_depth": 20},
+         r"weight words per PE: .* tile cannot take layer0: tile words per row: 128 needed, 20 av"),
+        ((32, 16, 16), {"code_bits": 3}, {"weight_depth": 32, "tile_bias_depth": 4},
+         r"weight words per PE: .*; the tile cannot take layer0: tile biases: 16 needed, 4 avail"),
+        ((8, 17), {"structure": "2:4"}, {}, r"results: 20 needed, 16 available.*tile cannot.*18"),
+    ],
+)  # fmt: skip
+def test_both_units_are_named(sizes, options, change, message):
+    config = replace(TIGHT, tile_rows=2, tile_columns=1, codebook_depth=128, **change)
+    network, _ = example(config, sizes, 6, **options)
+    with pytest.raises(CapacityError, match=message):
+        compile_network(network, config)
+
+
+def test_wider_activations_are_refused():
+    network, _ = example(EngineConfig(activation_bits=16, sum_bits=36), (5, 4), 1)
+    with pytest.raises(CapacityError, match=r"layer0: its inputs span .*activation_bits=8"):
+        compile_network(network, EngineConfig())
 
 
 def test_integers_for_a_wider_engine_are_refused():

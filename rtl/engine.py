@@ -9,13 +9,16 @@ from .answers import AnswerSender
 from .controller import Controller
 from .counters import Counters
 from .formats import Identity
+from .layouts import select_layer
 from .loader import Loader
 from .packets import FrameReceiver, FrameTransmitter
 from .results import ResultBuffer
 from .runs import RunQueue
+from .scan import Scanner
 from .sequencer import Sequencer
 from .sparse_array import SparseArray
 from .store import ActivationStore
+from .tile import TensorTile
 
 __all__ = ["Engine"]
 
@@ -63,11 +66,13 @@ class Engine(wiring.Component):
         m.submodules.loader = loader = Loader(config)
 
         reset = ResetInserter(controller.reset_engine)
-        runs, sequencer, store = RunQueue(config), Sequencer(config), ActivationStore(config)
+        runs, sequencer = RunQueue(config), Sequencer(config)
+        store, scanner = ActivationStore(config), Scanner(config)
         array, results, counters = SparseArray(config), ResultBuffer(config), Counters(config)
         m.submodules.runs = reset(runs)
         m.submodules.sequencer = reset(sequencer)
-        m.submodules.store = reset(store)
+        m.submodules.scanner = reset(scanner)
+        m.submodules.store = store
         m.submodules.array = reset(array)
         m.submodules.results = reset(results)
         m.submodules.counters = reset(counters)
@@ -78,7 +83,7 @@ class Engine(wiring.Component):
         connect(m, transmitter.o, flipped(self.o))
         connect(m, controller.o_image, loader.i)
         connect(m, loader.write, array.write)
-        connect(m, store.o, sequencer.i_store)
+        connect(m, scanner.o, sequencer.i_store)
         connect(m, sequencer.o_array, array.i)
         connect(m, array.o, sequencer.i_merge)
         connect(m, sequencer.o_results, results.i)
@@ -107,6 +112,7 @@ class Engine(wiring.Component):
             controller.image_complete.eq(loader.complete),
             store.write.eq(controller.store_write),
             store.write_slot.eq(controller.store_slot),
+            store.write_image.eq(controller.store_image),
             store.write_group.eq(controller.store_group),
             store.write_data.eq(controller.store_data),
             # controller <-> runs
@@ -124,6 +130,7 @@ class Engine(wiring.Component):
             # runs <-> sequencer
             sequencer.start.eq(runs.start),
             sequencer.slot.eq(runs.pending_slot),
+            sequencer.images.eq(runs.pending_images),
             runs.idle.eq(sequencer.idle),
             runs.computing.eq(sequencer.computing),
             runs.running.eq(sequencer.running),
@@ -133,14 +140,19 @@ class Engine(wiring.Component):
             array.layers.eq(sequencer.layers),
             array.parity.eq(sequencer.parity),
             sequencer.drained.eq(array.drained),
-            store.start.eq(sequencer.scan),
-            store.slot.eq(sequencer.scan_slot),
-            store.last_input.eq(sequencer.last_input),
+            scanner.start.eq(sequencer.scan),
+            scanner.last_input.eq(sequencer.last_input),
+            scanner.data.eq(store.words[sequencer.image] if config.batch > 1 else store.words[0]),
+            store.read.eq(scanner.read),
+            store.group.eq(scanner.group),
+            store.from_bank.eq(sequencer.from_bank),
+            store.source.eq(sequencer.source),
             # results
             controller.result_waiting.eq(runs.result_waiting),
             controller.result_seq.eq(runs.result_seq),
             runs.result_sent.eq(controller.result_sent),
             results.full.eq(runs.result_waiting),
+            results.image.eq(sender.result_image),
             results.address.eq(sender.result_address),
             sender.result_data.eq(results.data),
             sender.result_count.eq(sequencer.result_slots),
@@ -154,4 +166,23 @@ class Engine(wiring.Component):
             counters.blocked.eq(array.blocked),
             counters.broadcasting.eq(array.broadcasting),
         ]
+        if config.tile_rows:
+            m.submodules.tile = tile = reset(TensorTile(config))
+            connect(m, loader.write, tile.write)
+            m.d.comb += [
+                tile.layer.eq(select_layer(sequencer.layers, sequencer.parity)),
+                tile.images.eq(sequencer.tile_images),
+                tile.start.eq(sequencer.tile_start),
+                tile.data.eq(store.words),
+                sequencer.tile_done.eq(tile.done),
+                sequencer.tile_valid.eq(tile.o_valid),
+                sequencer.tile_vector.eq(tile.o),
+                store.bank_write.eq(sequencer.bank_write),
+                store.bank.eq(sequencer.bank),
+                store.vector.eq(sequencer.o_results.p),
+                counters.tile.eq(tile.activity),
+            ]
+            # The tile runs alone: while it does, nothing is scanned.
+            with m.If(tile.busy):
+                m.d.comb += [store.read.eq(tile.read), store.group.eq(tile.group)]
         return m

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from gossamer.rtl.results import ResultBuffer
 from gossamer.sim.streams import send
-from rtl_models import PAUSES, SMALL, pauses, simulate
+from rtl_models import PAUSES, SMALL, TILED, pauses, simulate
 
 
 async def read_all(ctx, dut, n):
@@ -30,7 +30,7 @@ def test_vectors_in_any_order(depth, share):
 
     async def bench(ctx):
         for vector in vectors:
-            items = [{"slot": k, "value": v, "last": 0} for k, v in enumerate(vector)]
+            items = [{"slot": k, "values": [v], "images": 1} for k, v in enumerate(vector)]
             rng.shuffle(items)
             cycles.append(await send(ctx, dut.i, items, pauses(1, share)))
             got.append(await read_all(ctx, dut, depth))
@@ -47,9 +47,9 @@ def test_full_holds_writes():
     seen = []
 
     async def bench(ctx):
-        await send(ctx, dut.i, [{"slot": k, "value": 10 + k, "last": 0} for k in range(4)])
+        await send(ctx, dut.i, [{"slot": k, "values": [10 + k], "images": 1} for k in range(4)])
         ctx.set(dut.full, 1)
-        ctx.set(dut.i.payload, {"slot": 1, "value": 99, "last": 1})
+        ctx.set(dut.i.payload, {"slot": 1, "values": [99], "images": 1})
         ctx.set(dut.i.valid, 1)
         for _ in range(3):
             _, _, ready = await ctx.tick().sample(dut.i.ready)
@@ -63,3 +63,33 @@ def test_full_holds_writes():
 
     simulate(dut, bench)
     assert seen == [0, 0, 0, [10, 11, 12, 13], 1, [10, 99, 12, 13]]
+
+
+@pytest.mark.parametrize("activation_bits", [8, 16])
+def test_images_are_apart(activation_bits):
+    """A value goes to the images that the mask names."""
+    rng = random.Random(9)
+    sum_bits = 36 if activation_bits == 16 else 32
+    config = replace(
+        TILED, tile_columns=4, activation_bits=activation_bits, sum_bits=sum_bits, output_depth=8
+    )
+    dut = ResultBuffer(config)
+    want = [[0] * 8 for _ in range(4)]
+    items = []
+    for _ in range(60):
+        slot, images = rng.randrange(8), rng.randrange(16)
+        values = [rng.randrange(1 << activation_bits) for _ in range(4)]
+        items.append({"slot": slot, "values": values, "images": images})
+        for image in range(4):
+            if images >> image & 1:
+                want[image][slot] = values[image]
+    got = []
+
+    async def bench(ctx):
+        await send(ctx, dut.i, items)
+        for image in range(4):
+            ctx.set(dut.image, image)
+            got.append(await read_all(ctx, dut, 8))
+
+    simulate(dut, bench)
+    assert got == want

@@ -9,7 +9,7 @@ from amaranth import ResetInserter, Signal
 from gossamer.rtl.formats import RECORD_STRIDE, Section, pack_record, program_fields
 from gossamer.rtl.sequencer import Sequencer
 from gossamer.sim.streams import idle, receive, send
-from rtl_models import PAUSES, SMALL, layer_values, pauses, simulate, wait, write_words
+from rtl_models import PAUSES, SMALL, TILED, layer_values, pauses, simulate, wait, write_words
 
 THREE = replace(SMALL, n_pes=3, rows_per_pe=8)
 FOUR = replace(SMALL, n_pes=4, rows_per_pe=8)
@@ -46,6 +46,7 @@ async def load(ctx, dut, config, records, reset):
 async def pulse_start(ctx, dut, slot):
     await wait(ctx, dut.idle, 5000)
     ctx.set(dut.slot, slot)
+    ctx.set(dut.images, 1)
     ctx.set(dut.start, 1)
     await ctx.tick()
     ctx.set(dut.start, 0)
@@ -98,7 +99,7 @@ def play(config, program, runs, share=0.0):
         for _, values, _ in runs:
             await wait(ctx, dut.scan, 5000)
             await ctx.tick()
-            scans.append((ctx.get(dut.scan_slot), ctx.get(dut.last_input)))
+            scans.append((ctx.get(dut.source), ctx.get(dut.last_input)))
             items = [{"slot": s, "value": v, "last": last} for s, v, last in values]
             await send(ctx, dut.i_store, items, pauses(1, share), limit=5000)
 
@@ -130,7 +131,7 @@ def play(config, program, runs, share=0.0):
         gaps = pauses(4, share)
         for _, _, per_layer in runs:
             items = await receive(ctx, dut.o_results, len(per_layer[-1]), gaps, limit=5000)
-            results.append([(item.slot, item.value, item.last) for item in items])
+            results.append([(item.slot, item.values[0]) for item in items])
 
     async def watcher(ctx):
         while True:
@@ -163,7 +164,10 @@ def test_random_programs(config, n_layers, share):
         for _ in range(4)
     ]
     fed, results, layers, scans, pulses = play(config, program, runs, share)
-    assert results == [as_activations(config, per_layer[-1]) for _, _, per_layer in runs]
+    assert results == [
+        [(slot, value) for slot, value, _ in as_activations(config, per_layer[-1])]
+        for _, _, per_layer in runs
+    ]
     assert scans == [(slot, program[0]["last_input"]) for slot, _, _ in runs]
     want_fed, want_layers = [], []
     for slot_of_run, (_, values, per_layer) in enumerate(runs):
@@ -188,6 +192,7 @@ def test_timing():
     async def bench(ctx):
         await load(ctx, dut, THREE, program, reset)
         seen["idle after reset"] = await wait(ctx, dut.idle)
+        ctx.set(dut.images, 1)
         ctx.set(dut.start, 1)
         await ctx.tick()
         ctx.set(dut.start, 0)
@@ -210,10 +215,10 @@ def test_timing():
 
     simulate(ResetInserter(reset)(dut), bench)
     assert seen == {
-        "idle after reset": Sequencer.RECORD_CYCLES + 1,  # and one for `drained`
+        "idle after reset": dut.record_cycles + 1,  # and one for `drained`
         "scan": (1, 1, 1),
         "scan later": (0, 0, 1),
-        "record": Sequencer.RECORD_CYCLES,
+        "record": dut.record_cycles,
         "undrained": (1, 0),
         "drained": (1, 0),
         "after": (0, 1, 1),
@@ -281,3 +286,203 @@ def test_reset_at_any_moment():
 
     simulate(ResetInserter(reset)(dut), bench)
     assert found == [[0, 0, 0, 0, layer_values(program[0], THREE)]] * 15
+
+
+def tiled_program(rng, kinds):
+    """Records of a network on both units: "array" or "tile" per layer, linked as a compiler does.
+
+    Layers of the array that follow each other form a segment. Banks are random but for the rule
+    that none is read and written by one layer.
+    """
+    records, bank = [], 0
+    for k, kind in enumerate(kinds):
+        last = k == len(kinds) - 1
+        to_bank = not last and "tile" in (kind, kinds[k + 1])
+        from_merge = k > 0 and kinds[k - 1] == kind == "array"
+        record = {name: rng.getrandbits(width) for name, _, _, width in program_fields(TILED)}
+        record |= {
+            "last": int(last),
+            "unit": int(kind == "tile"),
+            "from_merge": int(from_merge),
+            "from_bank": int(k > 0 and not from_merge),
+            "source_bank": bank,
+            "to_bank": int(to_bank),
+            "target_bank": 1 - bank,
+            "last_input": rng.randrange(16),
+            "last_row": rng.randrange(TILED.rows_per_pe),
+            "last_block": rng.randrange(8),
+        }
+        bank = 1 - bank if to_bank else bank
+        records.append(record)
+    return records
+
+
+def steps_of(program, images):
+    """What is to be run in turn: (layer, image), image None for the tile."""
+    steps, start = [], 0
+    for k, record in enumerate(program):
+        if record["unit"]:
+            steps.append((k, None))
+            start = k + 1
+        elif record["last"] or record["to_bank"]:
+            steps += [(layer, b) for b in range(images) for layer in range(start, k + 1)]
+            start = k + 1
+    return steps
+
+
+def play_tiled(program, runs, share, seed):
+    """Let the sequencer do runs of (slot, images) on both units; return what was seen and wanted.
+
+    Per port: scans and what the array was fed, starts of the tile, outputs to banks and results.
+    """
+    dut = Sequencer(TILED)
+    reset = Signal()
+    rng = random.Random(seed)
+    steps = [(slot, images, *step) for slot, images in runs for step in steps_of(program, images)]
+    on_array = [step for step in steps if step[3] is not None]
+    on_tile = [step for step in steps if step[3] is None]
+    inputs = [vector(rng, rng.randrange(1, 5)) for _ in on_array]
+    tokens = [outputs(rng, TILED, rng.randrange(1, 5)) for _ in on_array]
+    seen = {name: [] for name in ("scan", "fed", "array", "tile", "out", "pulses")}
+    want = {name: [] for name in seen}
+    ended = [0]
+
+    def target(record):
+        return "results" if record["last"] else record["target_bank"]
+
+    def values(ctx, parity):
+        layer = ctx.get(dut.layers[parity])
+        return {name: int(getattr(layer, name)) for name in program[0]}
+
+    async def control(ctx):
+        await load(ctx, dut, TILED, program, reset)
+        for slot, images in runs:
+            ctx.set(dut.images, images)
+            await wait(ctx, dut.idle, 5000)
+            ctx.set(dut.slot, slot)
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            assert ctx.get(dut.holds_input)
+        await wait(ctx, dut.idle, 5000)
+        await idle(ctx, 100)
+
+    async def store(ctx):
+        for (slot, _, k, image), items in zip(on_array, inputs, strict=True):
+            record = program[k]
+            if record["from_merge"]:
+                continue
+            source = (1, record["source_bank"]) if record["from_bank"] else (0, slot)
+            want["scan"].append((*source, image, record["last_input"]))
+            await wait(ctx, dut.scan, 5000)
+            found = dut.from_bank, dut.source, dut.image, dut.last_input
+            seen["scan"].append(tuple(ctx.get(signal) for signal in found))
+            await ctx.tick()
+            items = [{"slot": s, "value": v, "last": last} for s, v, last in items]
+            await send(ctx, dut.i_store, items, pauses(1, share), limit=5000)
+
+    async def array(ctx):
+        gaps = pauses(2, share)
+        for number, (_, _, k, _) in enumerate(on_array):
+            record = program[k]
+            fed = inputs[number]
+            if record["from_merge"]:
+                fed = as_activations(TILED, tokens[number - 1])
+            want["fed"].append(fed)
+            want["array"].append((k, layer_values(record, TILED)))
+            seen["fed"].append([])
+            last = 0
+            while not last:
+                parity = ctx.get(dut.parity)
+                (item,) = await receive(ctx, dut.o_array, 1, gaps, limit=5000)
+                last = item.last
+                seen["fed"][-1].append((item.slot, item.value, last))
+            seen["array"].append((k, values(ctx, parity)))
+            ctx.set(dut.drained, 0)
+            await idle(ctx, rng.randrange(30))
+            ctx.set(dut.drained, 1)
+            ended[0] += 1
+
+    async def merge(ctx):
+        gaps = pauses(3, share)
+        for number, (_, images, k, image) in enumerate(on_array):
+            record = program[k]
+            while ended[0] <= number:
+                await ctx.tick()
+            items = [
+                {"pe": p, "row": r, "value": v, "last": last} for p, r, v, last in tokens[number]
+            ]
+            if record["last"] or record["to_bank"]:
+                for slot, value, _ in as_activations(TILED, tokens[number]):
+                    want["out"].append((target(record), slot, 1 << image, [value] * TILED.batch))
+            if record["last"] and image == images - 1:
+                want["pulses"] += ["computed", (record["last_row"] + 1) * TILED.n_pes]
+            await send(ctx, dut.i_merge, items, gaps, limit=5000)
+
+    async def tile(ctx):
+        for slot, images, k, _ in on_tile:
+            record = program[k]
+            source = (1, record["source_bank"]) if record["from_bank"] else (0, slot)
+            want["tile"].append((*source, images, layer_values(record, TILED)))
+            started = 0
+            while not started:  # sampled: it depends on what another bench sets in this cycle
+                _, _, started, drained = await ctx.tick().sample(dut.tile_start, dut.drained)
+            assert drained
+            found = dut.from_bank, dut.source, dut.tile_images
+            parameters = values(ctx, ctx.get(dut.parity))
+            seen["tile"].append((*(ctx.get(signal) for signal in found), parameters))
+            rows = rng.randrange(1, 6)
+            for row in range(rows):
+                await ctx.tick().repeat(rng.randrange(1, 4))
+                item = {"slot": row, "values": [row, 255 - row], "images": (1 << images) - 1}
+                want["out"].append((target(record), row, item["images"], item["values"]))
+                ctx.set(dut.tile_vector, item)
+                ctx.set(dut.tile_valid, 1)
+                ctx.set(dut.tile_done, row == rows - 1)
+                if record["last"] and row == rows - 1:
+                    want["pulses"] += ["computed", (record["last_block"] + 1) * TILED.tile_rows]
+                await ctx.tick()
+                ctx.set(dut.tile_valid, 0)
+                ctx.set(dut.tile_done, 0)
+
+    async def results(ctx):
+        """Like the result buffer: always ready, but now and then full between two runs."""
+        full = 0
+        while True:
+            ctx.set(dut.o_results.ready, not full)
+            ports = dut.o_results, dut.bank_write, dut.bank, dut.computed, dut.collected
+            _, _, valid, item, to_bank, bank, computed, collected = await ctx.tick().sample(
+                ports[0].valid, ports[0].p, *ports[1:]
+            )
+            place = bank if to_bank else "results"
+            if to_bank or (valid and not full):
+                seen["out"].append((place, item.slot, item.images, list(item.values)))
+            if computed:
+                seen["pulses"].append("computed")
+            if collected:
+                seen["pulses"].append(ctx.get(dut.result_slots))
+                full = rng.randrange(40)
+            full = max(full - 1, 0)
+
+    benches = control, store, array, merge, tile
+    simulate(ResetInserter(reset)(dut), *benches, background=[results])
+    assert ended[0] == len(on_array)
+    return seen, want
+
+
+@pytest.mark.parametrize("share", PAUSES)
+@pytest.mark.parametrize(
+    "kinds",
+    ["a", "t", "at", "ta", "tt", "aat", "taa", "ata", "ttaa"],
+)
+def test_programs_on_both_units(kinds, share):
+    """Segments run image by image, the tile takes all; outputs go where the record says."""
+    rng = random.Random(kinds)
+    program = tiled_program(rng, [{"a": "array", "t": "tile"}[kind] for kind in kinds])
+    runs = [(rng.randrange(2), rng.randrange(1, TILED.batch + 1)) for _ in range(5)]
+    seen, want = play_tiled(program, runs, share, len(kinds))
+    for name in seen:
+        if name in ("out", "pulses"):  # ports that both units share: in order for each
+            assert sorted(map(str, seen[name])) == sorted(map(str, want[name])), name
+        else:
+            assert seen[name] == want[name], name

@@ -1,174 +1,111 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Activation store: slots written as words of four, read as nonzeros."""
+"""Activation store: slots written by groups, banks by single activations, all read by groups."""
 
 import random
 from dataclasses import replace
 
 import pytest
-from amaranth import ResetInserter, Signal
 from gossamer.rtl.store import ActivationStore
-from gossamer.sim.streams import receive, watch
-from rtl_models import PAUSES, SMALL, TINY, pauses, simulate
+from rtl_models import SMALL, TILED, TINY, simulate
+
+WIDE = replace(TILED, activation_bits=16, sum_bits=36, tile_columns=4)
 
 
-def nonzeros(values, n):
-    """(slot, value, last) of a vector of n activations; the last one whatever it is."""
+def words_of(values, bits):
+    """Groups of four as words."""
     return [
-        (slot, value, int(slot == n - 1))
-        for slot, value in enumerate(values[:n])
-        if value or slot == n - 1
+        sum(value << (k * bits) for k, value in enumerate(values[at : at + 4]))
+        for at in range(0, len(values), 4)
     ]
 
 
-async def write(ctx, dut, slot, values):
+async def write_slot(ctx, dut, slot, image, words):
     ctx.set(dut.write, 1)
     ctx.set(dut.write_slot, slot)
-    for group in range(len(values) // 4):
+    ctx.set(dut.write_image, image)
+    for group, word in enumerate(words):
         ctx.set(dut.write_group, group)
-        four = values[4 * group : 4 * group + 4]
-        ctx.set(dut.write_data, int.from_bytes(bytes(four), "little"))
+        ctx.set(dut.write_data, word)
         await ctx.tick()
     ctx.set(dut.write, 0)
 
 
-async def start(ctx, dut, slot, n):
-    ctx.set(dut.start, 1)
-    ctx.set(dut.slot, slot)
-    ctx.set(dut.last_input, n - 1)
-    await ctx.tick()
-    ctx.set(dut.start, 0)
+async def read_all(ctx, dut, from_bank, source, groups):
+    """Per group the words of all images; each comes a cycle late and stays."""
+    found = []
+    ctx.set(dut.from_bank, from_bank)
+    ctx.set(dut.source, source)
+    for group in range(groups):
+        ctx.set(dut.read, 1)
+        ctx.set(dut.group, group)
+        await ctx.tick()
+        ctx.set(dut.read, 0)
+        ctx.set(dut.group, 0)
+        await ctx.tick().repeat(2)
+        found.append([ctx.get(word) for word in (dut.words[b] for b in range(len(dut.words)))])
+    return found
 
 
-def as_tuples(items):
-    return [(item.slot, item.value, item.last) for item in items]
-
-
-def padded(values):
-    """Whole groups, the last filled up with zeros."""
-    return values + [0] * (-len(values) % 4)
-
-
-def check(config, vectors, share=0.0):
-    """Write each vector into the slots in turn and scan it."""
+@pytest.mark.parametrize("config", [SMALL, TINY, TILED, WIDE], ids="small tiny tiled 16".split())
+def test_slots_of_all_images(config):
+    rng = random.Random(1)
     dut = ActivationStore(config)
-    got, want = [], [nonzeros(v, len(v)) for v in vectors]
+    most, n, groups = 1 << config.activation_bits, config.input_depth, config.input_depth // 4
+    vectors = {
+        (slot, image): [rng.randrange(most) for _ in range(n)]
+        for slot in range(2)
+        for image in range(config.batch)
+    }
+    got = {}
 
     async def bench(ctx):
-        gaps = pauses(5, share)
-        for k, values in enumerate(vectors):
-            await write(ctx, dut, k % 2, padded(values))
-            await start(ctx, dut, k % 2, len(values))
-            got.append(as_tuples(await receive(ctx, dut.o, len(want[k]), gaps)))
-            assert not ctx.get(dut.o.valid)
-
-    async def check_stream(ctx):
-        await watch(ctx, dut.o)
-
-    simulate(dut, bench, background=[check_stream])
-    assert got == want
-
-
-@pytest.mark.parametrize("share", PAUSES)
-@pytest.mark.parametrize("config", [SMALL, TINY, replace(SMALL, input_depth=4096)])
-def test_random_vectors(config, share):
-    rng = random.Random(4)
-    vectors = []
-    for density in (0.05, 0.3, 0.7, 1.0) * 3:
-        n = rng.choice([1, 2, 3, 4, config.input_depth, rng.randint(1, config.input_depth)])
-        n = min(n, 90)
-        vectors.append([rng.randrange(256) if rng.random() < density else 0 for _ in range(n)])
-    check(config, vectors, share)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [0],
-        [255],
-        [0] * 4,
-        [0] * 5,
-        [0] * 31 + [9],
-        [9] + [0] * 31,
-        [0] * 32,
-        [1] * 32,
-        [0, 0, 0, 1, 0],
-        [1, 0, 0, 0],
-        [0, 0, 7],
-    ],
-)
-def test_corner(values):
-    check(SMALL, [values, [3] * 8, values])
-
-
-def observe(vector):
-    """Per cycle after `start` the value that is valid, or None, at full rate."""
-    dut = ActivationStore(SMALL)
-    seen = []
-
-    async def bench(ctx):
-        await write(ctx, dut, 1, padded(vector))
-        await start(ctx, dut, 1, len(vector))
-        ctx.set(dut.o.ready, 1)
-        for _ in range(40):
-            _, _, valid, value = await ctx.tick().sample(dut.o.valid, dut.o.p.value)
-            seen.append(value if valid else None)
+        for (slot, image), vector in vectors.items():
+            await write_slot(ctx, dut, slot, image, words_of(vector, config.activation_bits))
+        for slot in (1, 0, 1):
+            for group, words in enumerate(await read_all(ctx, dut, 0, slot, groups)):
+                for image, word in enumerate(words):
+                    got.setdefault((slot, image), {})[group] = word
 
     simulate(dut, bench)
-    return seen
+    for place, vector in vectors.items():
+        assert list(got[place].values()) == words_of(vector, config.activation_bits)
 
 
-def test_latency_and_rate():
-    """First nonzero three cycles after `start`, then one a cycle; four zeros take a cycle."""
-    dense = list(range(1, 33))
-    assert observe(dense) == [None] * 2 + dense + [None] * 6
-    assert observe([0] * 12 + [5, 6, 0, 0] + [7]) == [None] * 5 + [5, 6, 7] + [None] * 32
-    sparse = [0, 0, 0, 1, 2, 0, 0, 0] * 4
-    assert observe(sparse)[2:11] == [1, 2] * 4 + [0]
-
-
-def test_slots_are_apart_and_kept():
-    """One slot is written while the other is read; a slot can be scanned again."""
-    dut = ActivationStore(SMALL)
-    first, second = [1, 0, 2, 3] * 8, [0, 9, 0, 8] * 8
+@pytest.mark.parametrize("config", [TILED, WIDE], ids=["tiled", "16"])
+def test_banks_are_written_one_activation_at_a_time(config):
+    """Single images or all at once, in any order, while the host writes a slot."""
+    rng = random.Random(2)
+    dut = ActivationStore(config)
+    bits, batch, n = config.activation_bits, config.batch, config.input_depth
+    want = {(bank, image): [0] * n for bank in range(2) for image in range(batch)}
+    writes = []
+    for _ in range(4 * n):
+        bank, slot = rng.randrange(2), rng.randrange(n)
+        images = rng.choice([1 << rng.randrange(batch), (1 << batch) - 1])
+        values = [rng.randrange(1 << bits) for _ in range(batch)]
+        writes.append((bank, slot, images, values))
+        for image in range(batch):
+            if images >> image & 1:
+                want[bank, image][slot] = values[image]
+    input_vector = [rng.randrange(1 << bits) for _ in range(n)]
     got = []
 
     async def bench(ctx):
-        await write(ctx, dut, 0, first)
-        await start(ctx, dut, 0, 32)
-        await write(ctx, dut, 1, second)
-        for slot in (0, 1, 0):
-            if got:
-                await start(ctx, dut, slot, 32)
-            vector = second if slot else first
-            got.append(as_tuples(await receive(ctx, dut.o, len(nonzeros(vector, 32)))))
-
-    simulate(dut, bench)
-    assert got == [nonzeros(v, 32) for v in (first, second, first)]
-
-
-def test_reset_in_mid_stream():
-    """A scan that was cut off leaves nothing behind."""
-    dut = ActivationStore(SMALL)
-    reset = Signal()
-    first, second = [1, 0, 2, 3] * 8, [0, 0, 0, 5, 6, 0]
-    got = []
-
-    async def bench(ctx):
-        await write(ctx, dut, 0, first)
-        await write(ctx, dut, 1, padded(second))
-        for length in range(12):
-            await start(ctx, dut, 0, 32)
-            ctx.set(dut.o.ready, length % 3 > 0)
-            for _ in range(length):
-                await ctx.tick()
-            ctx.set(dut.o.ready, 0)
-            ctx.set(reset, 1)
+        ctx.set(dut.bank_write, 1)
+        for bank, slot, images, values in writes:
+            ctx.set(dut.bank, bank)
+            ctx.set(dut.vector, {"slot": slot, "values": values, "images": images})
             await ctx.tick()
-            ctx.set(reset, 0)
-            assert not ctx.get(dut.o.valid)
-            await start(ctx, dut, 1, 6)
-            got.append(as_tuples(await receive(ctx, dut.o, 3)))
-            assert not ctx.get(dut.o.valid)
+        ctx.set(dut.bank_write, 0)
+        places = ((1, 0), (1, 1), (0, 1))
+        got.extend([await read_all(ctx, dut, *place, n // 4) for place in places])
 
-    simulate(ResetInserter(reset)(dut), bench)
-    assert got == [[(3, 5, 0), (4, 6, 0), (5, 0, 1)]] * 12
+    async def host(ctx):
+        await write_slot(ctx, dut, 1, batch - 1, words_of(input_vector, bits))
+
+    simulate(dut, bench, host)
+    for bank in range(2):
+        for image in range(batch):
+            found = [words[image] for words in got[bank]]
+            assert found == words_of(want[bank, image], bits), (bank, image)
+    assert [words[batch - 1] for words in got[2]] == words_of(input_vector, bits)

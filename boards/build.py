@@ -20,7 +20,8 @@ from ..rtl.config import EngineConfig
 from ..rtl.formats import Identity
 from ..rtl.tools import Progress, Tool, find_tool
 from .common import Board, bitstream_id, find_board
-from .resources import UP5K, check_fit
+from .devices import Device
+from .resources import check_fit
 from .timing import Timing, read_timing, read_utilisation
 
 __all__ = ["SEEDS", "BuildReport", "build", "free_collisions"]
@@ -44,7 +45,7 @@ class BuildReport:
     lut, dsp, ram, spram : int
         Logic cells, multipliers, block RAMs and single-port RAMs used.
     available : dict
-        The same, as many as the device has.
+        The same, as many as the device has; without those that it has none of.
     bitstream : str
         Path.
     bitstream_id : str
@@ -64,13 +65,13 @@ class BuildReport:
     lut: int
     dsp: int
     ram: int
-    spram: int
     available: dict[str, int]
     bitstream: str
     bitstream_id: str
     seed: int
     tools: dict[str, str]
     config: dict[str, int | bool]
+    spram: int = 0
 
 
 def build(
@@ -110,8 +111,9 @@ def build(
     """
     target = find_board(board)
     config = config or target.config
-    check_fit(config, UP5K)
-    tools = [find_tool(name) for name in ("yosys", "nextpnr-ice40", "icepack")]
+    device = target.device
+    check_fit(config, device)
+    tools = [find_tool(name) for name in device.tools]
     versions = {tool.name: tool.version for tool in tools}
     versions["amaranth"] = metadata.version("amaranth")
     name = bitstream_id(config, *sorted(f"{key} {value}" for key, value in versions.items()))
@@ -121,29 +123,30 @@ def build(
         _write_sources(target, Identity(config, target.clock_hz, name), folder)
         _synthesize(tools[0], folder, progress)
         seed, timing = _place(tools[1], target, folder, seeds, progress)
-        _pack(tools[2], folder, progress)
+        _pack(tools[2], device, folder, progress)
         final = output / board
+        bitstream = final / f"{board}{Path(device.packed).suffix}"
         report = BuildReport(
             board=board,
             clock_mhz=target.clock_hz / 1e6,
             fmax_mhz=timing.fmax_mhz,
             timing_met=timing.met,
-            **_used(folder / "nextpnr.log"),
-            bitstream=str(final / f"{board}.bin"),
+            **_used(folder / "nextpnr.log", device),
+            bitstream=str(bitstream),
             bitstream_id=name.hex(),
             seed=seed,
             tools=versions,
             config=asdict(config),
         )
+        (folder / device.packed).replace(folder / bitstream.name)
         _deliver(folder, final, report)
     return report
 
 
-def _used(log: Path) -> dict[str, Any]:
+def _used(log: Path, device: Device) -> dict[str, Any]:
     """What the placed design uses, and what the device has."""
-    cells = {"lut": "LC", "dsp": "DSP", "ram": "RAM", "spram": "SPRAM"}
-    used = read_utilisation(log.read_text(encoding="utf-8"))
-    counts = {name: used[f"ICESTORM_{cell}"] for name, cell in cells.items()}
+    table = read_utilisation(log.read_text(encoding="utf-8"))
+    counts = {name: table[cell] for name, cell in device.cells.items()}
     available = {name: total for name, (_, total) in counts.items()}
     return {name: count for name, (count, _) in counts.items()} | {"available": available}
 
@@ -152,7 +155,10 @@ def _write_sources(board: Board, identity: Identity, folder: Path) -> None:
     """RTLIL, constraints and scripts, as Amaranth's platform makes them."""
     platform = board.platform()
     plan: Any = platform.build(
-        board.top(identity, board), do_build=False, emit_src=False, synth_opts=["-dsp"]
+        board.top(identity, board),
+        do_build=False,
+        emit_src=False,
+        synth_opts=board.device.synth_options,
     )
     for name, content in plan.files.items():
         text = content if isinstance(content, str) else content.decode()
@@ -193,6 +199,7 @@ def _place(
     nextpnr: Tool, board: Board, folder: Path, seeds: Sequence[int], progress: Progress | None
 ) -> tuple[int, Timing]:
     """Place and route with one seed after the other until timing is met."""
+    device = board.device
     best: Timing | None = None
     for seed in seeds:
         if progress is not None:
@@ -201,9 +208,8 @@ def _place(
         log.unlink(missing_ok=True)
         run = nextpnr.run(
             [
-                "--quiet", "--up5k", "--package", "sg48", "--freq", f"{board.clock_hz / 1e6:g}",
-                "--seed", str(seed), "--log", log.name, "--json", "top.json", "--pcf", "top.pcf",
-                "--asc", "top.asc",
+                *device.place[1:], "--json", "top.json", "--freq", f"{board.clock_hz / 1e6:g}",
+                "--seed", str(seed), "--log", log.name, "--quiet",
             ],
             folder=folder,
             progress=progress,
@@ -211,11 +217,11 @@ def _place(
         text = log.read_text(encoding="utf-8") if log.exists() else ""
         if "Max frequency for clock" not in text:
             raise ToolError(
-                f"nextpnr-ice40 {nextpnr.version}: exit status {run.status} before routing; "
+                f"{nextpnr.name} {nextpnr.version}: exit status {run.status} before routing; "
                 f"it said: {_last_line(run.stderr)}"
             )
         timing = read_timing(text, board.clock_hz)
-        if timing.met and run.status == 0 and _is_there(folder / "top.asc"):
+        if timing.met and run.status == 0 and _is_there(folder / device.placed):
             return seed, timing
         best = timing if best is None or timing.fmax_mhz > best.fmax_mhz else best
     if best is None:
@@ -227,11 +233,11 @@ def _place(
     )
 
 
-def _pack(icepack: Tool, folder: Path, progress: Progress | None) -> None:
-    run = icepack.run(["top.asc", "top.bin"], folder=folder, progress=progress)
-    if run.status != 0 or not _is_there(folder / "top.bin"):
+def _pack(packer: Tool, device: Device, folder: Path, progress: Progress | None) -> None:
+    run = packer.run(list(device.pack[1:]), folder=folder, progress=progress)
+    if run.status != 0 or not _is_there(folder / device.packed):
         raise ToolError(
-            f"icepack {icepack.version}: exit status {run.status} and no bitstream; "
+            f"{packer.name} {packer.version}: exit status {run.status} and no bitstream; "
             f"it said: {_last_line(run.stderr)}"
         )
 
@@ -240,8 +246,7 @@ def _deliver(folder: Path, final: Path, report: BuildReport) -> None:
     """Put bitstream, report and logs in place in one step."""
     ready = Path(tempfile.mkdtemp(dir=final.parent, prefix=f"{final.name}-ready-"))
     ready.chmod(0o755)
-    (folder / "top.bin").replace(ready / f"{final.name}.bin")
-    for name in ("yosys.log", "nextpnr.log"):
+    for name in (Path(report.bitstream).name, "yosys.log", "nextpnr.log"):
         (folder / name).replace(ready / name)
     text = json.dumps(asdict(report), indent=2)
     (ready / "report.json").write_text(text + "\n", encoding="utf-8")

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from amaranth import Elaboratable, Module, Signal
 from amaranth.build import Platform
-from amaranth.lib import wiring
+from amaranth.lib import io, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from ..host.errors import InputError
@@ -19,10 +20,21 @@ from ..rtl.engine import Engine
 from ..rtl.formats import Identity
 from ..rtl.tools import digest
 from ..rtl.uart import Uart, baud_divisor
+from .devices import Device
 
-__all__ = ["BOARD_NAMES", "Board", "UartEngine", "bitstream_id", "find_board", "gateware_digest"]
+__all__ = [
+    "BOARD_NAMES",
+    "Board",
+    "UartEngine",
+    "bitstream_id",
+    "connect_uart",
+    "find_board",
+    "gateware_digest",
+]
 
-BOARD_NAMES = ("icebreaker",)
+_MODULES = {"icebreaker": "icebreaker", "ulx3s-85f": "ulx3s"}
+
+BOARD_NAMES = tuple(_MODULES)
 """Boards, one module each in this folder."""
 
 
@@ -39,6 +51,8 @@ class Board:
         Clock of the engine.
     baud : int
         Bits per second of the link.
+    device : Device
+        Its FPGA.
     platform : callable
         Makes the Amaranth platform.
     top : callable
@@ -49,6 +63,7 @@ class Board:
     config: EngineConfig
     clock_hz: int
     baud: int
+    device: Device
     platform: Callable[[], Platform]
     top: "Callable[[Identity, Board], Elaboratable]"
 
@@ -99,6 +114,15 @@ class UartEngine(wiring.Component):
         return m
 
 
+def connect_uart(m: Module, platform: Any, engine: UartEngine) -> None:
+    """Buffers between the engine and the pins of the platform's first UART."""
+    names = [pin.name for pin in platform.lookup("uart", 0).ios]
+    pins = platform.request("uart", 0, dir=dict.fromkeys(names, "-"))
+    m.submodules.rx = rx = io.Buffer(io.Direction.Input, pins.rx)
+    m.submodules.tx = tx = io.Buffer(io.Direction.Output, pins.tx)
+    m.d.comb += [engine.rx.eq(rx.i), tx.o.eq(engine.tx)]
+
+
 def find_board(name: str) -> Board:
     """Board by name.
 
@@ -107,9 +131,9 @@ def find_board(name: str) -> Board:
     InputError
         There is no such board; names those that there are.
     """
-    if name not in BOARD_NAMES:
+    if name not in _MODULES:
         raise InputError(f"board: {name!r} is unknown; expected one of {', '.join(BOARD_NAMES)}")
-    return importlib.import_module(f".{name}", __package__).BOARD
+    return importlib.import_module(f".{_MODULES[name]}", __package__).BOARD
 
 
 def gateware_digest() -> str:

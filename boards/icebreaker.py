@@ -9,18 +9,15 @@ Ref: Lattice TN1251, "iCE40 sysCLOCK PLL Design and Usage Guide" (VCO 533..1066 
 from typing import Any
 
 from amaranth import ClockDomain, ClockSignal, Elaboratable, Instance, Module, ResetSignal, Signal
-from amaranth.lib import io
-from amaranth.lib.cdc import FFSynchronizer
 from amaranth_boards.icebreaker import ICEBreakerPlatform
 
 from ..rtl.config import EngineConfig
 from ..rtl.formats import Identity
-from .common import Board, UartEngine
+from .clock import LockReset
+from .common import Board, UartEngine, connect_uart
+from .devices import UP5K
 
 __all__ = ["BOARD", "IceBreakerTop"]
-
-RESET_CYCLES = 511
-"""Reset after the PLL has locked: 21 us. Block RAM reads zeros for 3 us after configuration."""
 
 
 class IceBreakerTop(Elaboratable):
@@ -31,14 +28,13 @@ class IceBreakerTop(Elaboratable):
         self._board = board
 
     def elaborate(self, platform: Any) -> Module:
-        """Clock 12 MHz x 64 / 32; the reset ends `RESET_CYCLES` after lock."""
+        """Clock 12 MHz x 64 / 32; the reset ends some time after lock."""
         m = Module()
         m.domains.sync = ClockDomain()
         m.domains.start = ClockDomain(reset_less=True)
         clock = Signal()
-        locked = Signal()
-        locked_sync = Signal()
         crystal = platform.request("clk12", dir="-")
+        m.submodules.reset = reset = LockReset()
         m.submodules.pll = Instance(
             "SB_PLL40_PAD",
             p_FEEDBACK_PATH="SIMPLE",
@@ -50,28 +46,16 @@ class IceBreakerTop(Elaboratable):
             i_RESETB=1,
             i_BYPASS=0,
             o_PLLOUTGLOBAL=clock,
-            o_LOCK=locked,
+            o_LOCK=reset.locked,
         )
         platform.add_clock_constraint(clock, self._board.clock_hz)
-        m.submodules.lock = FFSynchronizer(locked, locked_sync, o_domain="start")
-        waited = Signal(range(RESET_CYCLES + 1))
-        reset = Signal(init=1)
         m.d.comb += [
             ClockSignal("sync").eq(clock),
             ClockSignal("start").eq(clock),
-            ResetSignal("sync").eq(reset),
+            ResetSignal("sync").eq(reset.reset),
         ]
-        m.d.start += reset.eq(waited != RESET_CYCLES)
-        with m.If(~locked_sync):
-            m.d.start += waited.eq(0)
-        with m.Elif(waited != RESET_CYCLES):
-            m.d.start += waited.eq(waited + 1)
-
-        pins = platform.request("uart", 0, dir={"rx": "-", "tx": "-"})
-        m.submodules.rx = rx = io.Buffer(io.Direction.Input, pins.rx)
-        m.submodules.tx = tx = io.Buffer(io.Direction.Output, pins.tx)
         m.submodules.engine = engine = UartEngine(self._identity, divisor=self._board.divisor)
-        m.d.comb += [engine.rx.eq(rx.i), tx.o.eq(engine.tx)]
+        connect_uart(m, platform, engine)
         return m
 
 
@@ -96,6 +80,7 @@ BOARD = Board(
     ),
     clock_hz=24_000_000,
     baud=1_000_000,
+    device=UP5K,
     platform=ICEBreakerPlatform,
     top=IceBreakerTop,
 )

@@ -1,54 +1,40 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Memory ledger: blocks that an engine takes on an iCE40, known before a build.
-
-Ref: Lattice FPGA-TN-02002, "Memory Usage Guide for iCE40 Devices" (4 kbit blocks of 256 x 16,
-512 x 8, 1024 x 4 or 2048 x 2); FPGA-DS-02008, "iCE40 UltraPlus Family Data Sheet".
-"""
+"""Memory ledger: what an engine takes of a device, known before a build."""
 
 from dataclasses import dataclass
 
 from ..host.errors import CapacityError
 from ..rtl.config import EngineConfig
 from ..rtl.formats import RECORD_STRIDE
+from .devices import Device, Resources
 
-__all__ = ["UP5K", "Block", "Resources", "check_fit", "engine_blocks", "expected", "ice40_blocks"]
-
-_SHAPES = ((256, 16), (512, 8), (1024, 4), (2048, 2))
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a design takes or a device has: block RAMs, single-port RAMs and multipliers."""
-
-    ram: int
-    spram: int
-    dsp: int
+__all__ = ["Block", "check_fit", "engine_blocks", "expected"]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Memories of one kind: `copies` of `depth` words of `width` bits."""
+    """Memories of one kind: `copies` of `depth` words of `width` bits.
+
+    A word has `lanes` parts that are written alone.
+    """
 
     name: str
     width: int
     depth: int
     copies: int = 1
-
-
-UP5K = Resources(ram=30, spram=4, dsp=8)
-"""iCE40UP5K."""
-
-
-def ice40_blocks(width: int, depth: int) -> int:
-    """Block RAMs for a memory of `depth` words of `width` bits."""
-    return min(-(-depth // words) * -(-width // bits) for words, bits in _SHAPES)
+    lanes: int = 1
 
 
 def engine_blocks(config: EngineConfig) -> list[Block]:
-    """Memories of an engine that are block RAM; those of a few words are registers."""
+    """Memories of an engine that may be block RAM; the others are a few words in logic."""
     list_bits = config.activation_bits + config.row_bits + 1
     blocks = [
-        Block("column records", config.column_bits * config.n_pes, config.column_words),
+        Block(
+            "column records",
+            config.column_bits * config.n_pes,
+            config.column_words,
+            lanes=config.n_pes,
+        ),
         Block("sums", config.sum_bits, config.rows_per_pe, config.n_pes),
         Block("output lists", list_bits, config.rows_per_pe, config.n_pes),
         Block("codebooks", 16, config.codebook_depth, config.n_pes),
@@ -62,20 +48,26 @@ def engine_blocks(config: EngineConfig) -> list[Block]:
     return blocks
 
 
-def expected(config: EngineConfig) -> Resources:
-    """Resources of an engine on an iCE40.
+def expected(config: EngineConfig, device: Device) -> Resources:
+    """Resources of an engine on a device.
 
     A multiplier for each PE, and one to turn a row into a slot where the number of PEs is not a
     power of two.
     """
     return Resources(
-        ram=sum(b.copies * ice40_blocks(b.width, b.depth) for b in engine_blocks(config)),
+        ram=sum(_counts(config, device).values()),
         spram=config.n_pes if config.spram else 0,
         dsp=config.n_pes + (config.n_pes & (config.n_pes - 1) != 0),
     )
 
 
-def check_fit(config: EngineConfig, device: Resources) -> None:
+def _counts(config: EngineConfig, device: Device) -> dict[str, int]:
+    return {
+        b.name: b.copies * device.blocks(b.width, b.depth, b.lanes) for b in engine_blocks(config)
+    }
+
+
+def check_fit(config: EngineConfig, device: Device) -> None:
     """Refuse an engine whose memories or multipliers a device does not have.
 
     Raises
@@ -83,22 +75,22 @@ def check_fit(config: EngineConfig, device: Resources) -> None:
     CapacityError
         Says by how much, and which memories are largest.
     """
-    need = expected(config)
-    if need.ram > device.ram:
-        sizes = sorted(
-            ((b.copies * ice40_blocks(b.width, b.depth), b.name) for b in engine_blocks(config)),
-            reverse=True,
-        )
-        largest = ", ".join(f"{name} {count}" for count, name in sizes[:3])
+    need, there = expected(config, device), device.resources
+    if need.ram > there.ram:
+        counts = _counts(config, device)
+        names = sorted(counts, key=lambda name: counts[name], reverse=True)
+        largest = ", ".join(f"{name} {counts[name]}" for name in names[:3])
         raise CapacityError(
-            f"block RAM: the engine needs {need.ram}, the device has {device.ram}; largest are "
+            f"block RAM: the engine needs {need.ram}, {device.name} has {there.ram}; largest are "
             f"{largest}; make one of them smaller"
         )
-    for name, wanted, there in (
-        ("single-port RAM", need.spram, device.spram),
-        ("multipliers", need.dsp, device.dsp),
-    ):
-        if wanted > there:
-            raise CapacityError(
-                f"{name}: the engine needs {wanted}, the device has {there}; use fewer PEs"
-            )
+    if need.spram > there.spram:
+        raise CapacityError(
+            f"single-port RAM: the engine needs {need.spram}, {device.name} has {there.spram}; "
+            "use fewer PEs, or spram=False"
+        )
+    if need.dsp > there.dsp:
+        raise CapacityError(
+            f"multipliers: the engine needs {need.dsp}, {device.name} has {there.dsp}; "
+            "use fewer PEs"
+        )

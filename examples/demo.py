@@ -66,16 +66,17 @@ def main() -> int:
             stats, device = session.last_stats, session.device
     assert stats is not None
     assert device is not None
-    clock, pes = device.identity.clock_hz, device.identity.config.n_pes
+    clock, config = device.identity.clock_hz, device.identity.config
+    efficiency = stats.counters["busy"] / (config.multipliers * stats.cycles)
     differ = int((outputs != expected).sum())
     cycles = stats.cycles / stats.images
-    show("simulated RTL", f"{pes} PEs, {stats.images} images in {seconds:.1f} s")
+    show("simulated RTL", f"{config.n_pes} PEs, {stats.images} images in {seconds:.1f} s")
     if differ:
         show("DIFFERENT", f"{differ} of {expected.size} outputs are not the golden model's")
     else:
         show("bit-exact", f"all {expected.size:,} outputs of the RTL equal the golden model")
     show("per image", f"{cycles:.1f} cycles, {1e3 * cycles / clock:.4f} ms at {clock / 1e6:g} MHz")
-    show("slot efficiency", f"{100 * stats.counters['busy'] / (pes * stats.cycles):.1f} %")
+    show("slot efficiency", f"{100 * efficiency:.1f} %")
     print(
         "\nWhat to try next:\n"
         "  .venv/bin/gossamer bench sparsity\n"

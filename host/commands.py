@@ -127,6 +127,7 @@ def _run_document(
         "counters": stats.counters,
         "seconds": stats.seconds,
         "pes": None,
+        "multipliers": None,
         "clock_mhz": None,
         "cycles_per_image": None,
         "milliseconds_per_image": None,
@@ -134,15 +135,16 @@ def _run_document(
     }
     if session.device is not None and stats.cycles:
         identity = session.device.identity
-        pes = identity.config.n_pes
+        multipliers = identity.config.multipliers
         document |= {
-            "pes": pes,
+            "pes": identity.config.n_pes,
+            "multipliers": multipliers,
             "clock_mhz": identity.clock_hz / 1e6,
             "cycles_per_image": stats.cycles / stats.images,
             "milliseconds_per_image": 1e3 * stats.cycles / stats.images / identity.clock_hz,
         }
         if identity.config.counters:
-            document["slot_efficiency"] = stats.counters["busy"] / (pes * stats.cycles)
+            document["slot_efficiency"] = stats.counters["busy"] / (multipliers * stats.cycles)
     return document
 
 
@@ -184,7 +186,7 @@ def _print_run(document: dict[str, Any], output: Path | None) -> None:
             f"{document['milliseconds_per_image']:.4f} ms at {document['clock_mhz']:g} MHz"
         )
     if document["slot_efficiency"] is not None:
-        slots = document["pes"] * document["cycles"]
+        slots = document["multipliers"] * document["cycles"]
         shares = {name: count / slots for name, count in document["counters"].items()}
         lines.append(f"slot efficiency: {document['slot_efficiency']:.1%}; multiplier cycles:")
         lines.append("  " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))

@@ -135,9 +135,8 @@ def talk(config, conversation, share=0.0):
 def example(config, sizes, seed=1, n=4, **options):
     """Image, inputs (n, n_in) and expected outputs (n, n_out) of a random network."""
     rng = np.random.default_rng(seed)
-    options = {"sum_bits": config.sum_bits, "code_bits": 3} | options
-    if config.activation_bits != 8:
-        options["activation_bits"] = config.activation_bits
+    widths = {"sum_bits": config.sum_bits, "activation_bits": config.activation_bits}
+    options = {**widths, "code_bits": 3} | options
     network = random_network(rng, sizes, **options)
     q = random_inputs(rng, network, n, density=0.7)
     return compile_network(network, config), q, golden.run(network, q)

@@ -27,14 +27,34 @@ FAULTS = {
 }
 
 
+WIDE = {"activation_bits": 16, "sum_bits": 36}
+BATCHES = [
+    CONFIG,
+    replace(CONFIG, **WIDE),
+    replace(CONFIG, tile_rows=2, tile_columns=2),
+    replace(CONFIG, tile_rows=1, tile_columns=4),
+    replace(CONFIG, **WIDE, tile_rows=2, tile_columns=4, rx_bytes=128),
+]
+
+
 @pytest.fixture(scope="module")
 def network():
     return random_network(np.random.default_rng(5), (150, 40, 30), signed=[True, False, True])
 
 
-def make(network, faults=None, timeout=1.0):
-    fake = FakeDevice(network)
+def network_for(config, signed=(True, False, True)):
+    widths = {"activation_bits": config.activation_bits, "sum_bits": config.sum_bits}
+    return random_network(np.random.default_rng(5), (149, 40, 30), signed=signed, **widths)
+
+
+def make(network, faults=None, timeout=1.0, config=CONFIG):
+    fake = FakeDevice(network, config)
     return Device(FakePort(fake, faults), "fake", timeout=timeout), fake
+
+
+def patience(name):
+    """Timeout: nothing may be repeated because the machine is slow."""
+    return 1.0 if "damage" in name else 10.0
 
 
 def check(network, device, image, seed, n=12):
@@ -49,7 +69,7 @@ def check(network, device, image, seed, n=12):
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_results_equal_golden_whatever_the_line_does(network, name, seed):
-    device, _ = make(network, replace(FAULTS[name], seed=seed))
+    device, _ = make(network, replace(FAULTS[name], seed=seed), patience(name))
     image = compile_network(network, CONFIG)
     assert device.load(image)
     stats = check(network, device, image, seed)
@@ -87,6 +107,137 @@ def test_two_inputs_are_in_flight(network):
     for k in range(9):
         next(stream)
         assert len(taken) <= k + 2
+
+
+@pytest.mark.parametrize("config", BATCHES)
+@pytest.mark.parametrize("signed", [(True, False, True), (False, True, False)])
+def test_batches(config, signed):
+    """Full runs and a short last one, in order; each run counted once."""
+    network = network_for(config, signed)
+    device, fake = make(network, timeout=10.0, config=config)
+    image = compile_network(network, config)
+    device.load(image)
+    for n in (1, 3, 4, 9):
+        fake.requests.clear()
+        stats = check(network, device, image, n, n=n)
+        runs = -(-n // config.batch)
+        assert (stats.images, stats.cycles) == (n, runs * CYCLES)
+        assert sum(stats.counters.values()) == config.multipliers * stats.cycles
+        assert fake.requests.count(Command.RUN) == runs
+    assert device.link.repeats == 0
+
+
+@pytest.mark.parametrize("config", BATCHES)
+@pytest.mark.parametrize("name", ["damage", "short writes"])
+def test_batches_over_a_bad_line(config, name):
+    """Lost and repeated frames of some image of a run change no result."""
+    network = network_for(config)
+    faults = replace(FAULTS[name], seed=config.batch)
+    device, _ = make(network, faults, patience(name), config)
+    image = compile_network(network, config)
+    device.load(image)
+    for n in (9, 3):
+        stats = check(network, device, image, n, n=n)
+        assert stats.images == n
+        assert stats.cycles == -(-n // config.batch) * CYCLES
+    assert (device.link.repeats > 0) == ("damage" in name)
+
+
+@pytest.mark.parametrize("config", BATCHES)
+def test_stream_takes_two_batches_ahead(config):
+    """Runs come whole and in order, the last one as short as the inputs leave it."""
+    network = network_for(config)
+    device, _ = make(network, config=config)
+    image = compile_network(network, config)
+    device.load(image)
+    q = random_inputs(np.random.default_rng(3), network, 9)
+    taken, got, sizes = [], [], []
+
+    def rows():
+        for row in q:
+            taken.append(len(taken))
+            yield row
+
+    for results, counters in device.stream(rows()):
+        assert len(taken) <= len(got) + 2 * config.batch
+        assert counters[0] == CYCLES
+        got.extend(results[:, image.output_slots])
+        sizes.append(len(results))
+    assert np.array_equal(got, golden.run(network, q))
+    assert sizes == [min(config.batch, 9 - k) for k in range(0, 9, config.batch)]
+
+
+def test_input_of_a_batch_that_got_lost_is_sent_again():
+    """The run did not have it; it is repeated as a whole, step by step."""
+    config = BATCHES[3]
+    network = network_for(config)
+    device, fake = make(network, timeout=10.0, config=config)
+    image = compile_network(network, config)
+    device.load(image)
+    taken, lost = fake.on_input, []
+
+    def lose_one(frame):
+        if frame.payload[0] >> 1 == 2 and not lost:
+            lost.append(frame)
+            return b""
+        return taken(frame)
+
+    fake.on_input = lose_one
+    fake.requests.clear()
+    check(network, device, image, 3, n=4)
+    assert lost
+    assert fake.requests.count(Command.RUN) == 2
+    assert fake.requests.count(Command.INPUT) > 2 * len(range(4))
+
+
+def test_layers_of_batches_one_by_one():
+    config = BATCHES[4]
+    network = network_for(config)
+    device, _ = make(network, config=config)
+    device.load(compile_network(network, config))
+    q = random_inputs(np.random.default_rng(6), network, 5)
+    for k, want in enumerate(golden.run_layers(network, q)):
+        patch = device.stop_after(k)
+        results, _ = device.infer(q)
+        assert np.array_equal(results[:, patch.output_slots], want), k
+
+
+@pytest.mark.parametrize(
+    ("signed", "value", "limits"), [(True, -32769, "-32768..32767"), (False, 65536, "0..65535")]
+)
+def test_limits_of_wide_inputs(signed, value, limits):
+    config = BATCHES[1]
+    network = network_for(config, (signed, True, True))
+    device, _ = make(network, config=config)
+    device.load(compile_network(network, config))
+    q = np.zeros((3, 149), dtype=np.int64)
+    q[2, 5] = value
+    with pytest.raises(InputError, match=rf"input 2 spans .*{value}.*, expected {limits}; use"):
+        device.infer(q)
+
+
+def test_run_that_the_device_has_no_place_for(network):
+    device, fake = make(network)
+    device.load(compile_network(network, CONFIG))
+    fake.on_run = lambda frame: fake.reply(frame, Status.BAD_ARGUMENT)
+    with pytest.raises(
+        DeviceError,
+        match="RUN was refused with status BAD_ARGUMENT, expected OK; the device has no such input "
+        "slot, image or group",
+    ):
+        device.infer(np.zeros((1, 150), dtype=np.int64))
+
+
+def test_answer_with_results_of_another_number_of_images():
+    config = BATCHES[2]
+    network = network_for(config)
+    device, fake = make(network, config=config)
+    image = compile_network(network, config)
+    device.load(image)
+    fake.on_run = lambda frame: fake.reply(frame, Status.OK, bytes(32 + image.result_slots))
+    size = 32 + 2 * image.result_slots
+    with pytest.raises(DeviceError, match=rf"RUN was answered with .*, expected {size} bytes"):
+        device.infer(np.zeros((2, 149), dtype=np.int64))
 
 
 def test_no_inputs(network):

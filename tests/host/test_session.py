@@ -11,6 +11,7 @@ from gossamer.host.device import Device
 from gossamer.host.errors import CapacityError, DeviceError, FormatError, InputError
 from gossamer.host.finals import FINALS, apply_final
 from gossamer.host.network import Layer, Network
+from gossamer.host.quantize import quantize
 from gossamer.host.session import Session
 from gossamer.host.verify import Difference, verify
 from gossamer.rtl.formats import COUNTER_NAMES
@@ -33,8 +34,13 @@ def model():
     return compress(Network(layers), calibration=rng.normal(size=(50, 12)))
 
 
-def on_fake(network, faults=None, **options):
-    device = Device(FakePort(FakeDevice(network), faults), "fake")
+WIDE = replace(CONFIG, activation_bits=16, sum_bits=36)
+BATCH = replace(CONFIG, tile_rows=1, tile_columns=4)
+WIDE_BATCH = replace(WIDE, tile_rows=2, tile_columns=2)
+
+
+def on_fake(network, faults=None, config=CONFIG, **options):
+    device = Device(FakePort(FakeDevice(network, config), faults), "fake")
     return Session(network, device, **options)
 
 
@@ -215,6 +221,61 @@ def test_model_is_quantized_for_the_device(model):
     x = np.random.default_rng(1).normal(size=(6, 12))
     assert np.array_equal(session.run(x), Session(model).run(x))
     assert verify(session, x) is None
+
+
+@pytest.mark.parametrize("config", [WIDE, BATCH, WIDE_BATCH])
+def test_any_width_and_batch(model, config):
+    """The device's widths decide; runs, streams and verification know nothing of batches."""
+    bits, sum_bits = config.activation_bits, config.sum_bits
+    network = quantize(model, activation_bits=bits, sum_bits=sum_bits)
+    session = Session(model, Device(FakePort(FakeDevice(network, config)), "fake"))
+    assert session.inputs[0].quantizer == network.input
+    assert session.outputs[0].quantizer == network.output
+    assert network.output.high == 2 ** (bits - 1) - 1
+    for n in (1, 3, 4, 9):
+        x = np.random.default_rng(n).normal(size=(n, 12))
+        q = session.quantize(x)
+        assert np.array_equal(q, network.input.quantize(x))
+        want = golden.run(network, q)
+        assert np.array_equal(session.run_quantized(q), want)
+        assert session.last_stats.images == n
+        assert session.last_stats.cycles == -(-n // config.batch) * CYCLES
+        assert np.array_equal(session.run(x), network.output.dequantize(want))
+        assert np.array_equal(list(session.stream(iter(x))), session.run(x))
+        assert verify(session, x) is None
+
+
+def test_wide_activations_come_closer_to_the_floats(model):
+    """What 16 bits are for: the same model, errors of the result some hundred times smaller."""
+    x = np.random.default_rng(1).normal(size=(40, 12))
+    exact = x
+    for layer in model.layers:
+        exact = exact @ layer.matrix.weight().T.astype(float) + layer.bias
+        exact = np.maximum(exact, 0) if layer is model.layers[0] else exact
+    narrow, wide = (
+        np.abs(session.run(x) - exact).max()
+        for session in (
+            Session(model),
+            Session(quantize(model, activation_bits=16, sum_bits=36)),
+        )
+    )
+    assert wide < narrow / 50, (narrow, wide)
+
+
+def test_stream_takes_two_batches_ahead(network):
+    session = on_fake(network, config=BATCH)
+    x, _ = reals(session, 19)
+    taken, got = [], []
+
+    def source():
+        for row in x:
+            taken.append(len(taken))
+            yield row
+
+    for output in session.stream(source()):
+        assert len(taken) <= len(got) + 2 * BATCH.batch
+        got.append(output)
+    assert np.array_equal(got, session.run(x))
 
 
 def test_model_that_does_not_fit_closes_the_port(network, monkeypatch):

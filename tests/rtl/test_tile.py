@@ -6,9 +6,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from amaranth import ResetInserter, Signal
 from gossamer.rtl.arith import activation_limits
+from gossamer.rtl.formats import Section
 from gossamer.rtl.tile import TensorTile
 from gossamer.rtl.tile_walk import TileWalk
+from gossamer.sim.streams import idle
 from rtl_models import (
     TILED,
     GridLayer,
@@ -16,6 +19,7 @@ from rtl_models import (
     place_tile,
     random_tile_layer,
     simulate,
+    tile_words,
     write_words,
 )
 
@@ -116,8 +120,8 @@ async def run_work(ctx, dut, config, grid, work, limit=20_000):
     raise AssertionError(f"layer {work.number} was not done within {limit} cycles")
 
 
-def expected_cycles(config, record, work):
-    """Cycles from start to done, and those in which a word waits."""
+def walk_parameters(config, record, work):
+    """Parameters of `TileWalk.model`."""
     groups = (record["last_input"] >> 2) + 1
     padded = np.zeros((len(work.inputs), 4 * groups), dtype=np.int64)
     padded[:, : work.inputs.shape[1]] = work.inputs
@@ -128,7 +132,7 @@ def expected_cycles(config, record, work):
 def check_work(config, grid, work, seen):
     """Outputs, cycles, reads and activity of one run."""
     record, layer = grid.records[work.number], work.layer
-    parameters = expected_cycles(config, record, work)
+    parameters = walk_parameters(config, record, work)
     nonzero, passes, blocks, rows = parameters
     images = len(work.inputs)
 
@@ -176,7 +180,9 @@ def check(config, layers, works):
     async def bench(ctx):
         await write_words(ctx, dut.write, grid.words)
         for work in works:
-            seen.append(await run_work(ctx, dut, config, grid, work))
+            run = await run_work(ctx, dut, config, grid, work)
+            check_work(config, grid, work, run)
+            seen.append(run)
         for _ in range(20):
             _, _, *idle_outputs = await ctx.tick().sample(
                 dut.busy, dut.done, dut.read, dut.o_valid, dut.activity.as_value()
@@ -184,8 +190,7 @@ def check(config, layers, works):
             assert idle_outputs == [0] * 5
 
     simulate(dut, bench)
-    for work, run in zip(works, seen, strict=True):
-        check_work(config, grid, work, run)
+    assert len(seen) == len(works)
     return seen
 
 
@@ -221,3 +226,238 @@ def test_random_layers(config):
         for k in [0, 1, 2, 3, 3, 1, 0, 2]
     ]  # fmt: skip
     check(config, layers, works)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_many_random_layers(seed):
+    rng = np.random.default_rng(seed)
+    config = [*CONFIGS, config_of(8, 1), config_of(1, 4, 16), config_of(4, 4)][seed]
+    config = replace(config, tile_depth=4096, tile_bias_depth=256, codebook_depth=128)
+    layers = [
+        random_tile_layer(
+            rng, config, int(rng.integers(1, 30)), int(rng.integers(1, 33)),
+            two_pass=bool(rng.integers(2)), share=float(rng.random()), code_bits=2,
+            keep_zeros=bool(rng.integers(2)), zero_code=bool(rng.integers(2)),
+        )
+        for _ in range(6)
+    ]  # fmt: skip
+    numbers = rng.integers(0, len(layers), 30).tolist()
+    check(config, layers, [random_work(rng, config, k, layers[k]) for k in numbers])
+
+
+def simple_layer(codes, codebook=(0, 3, -5, 7, -11), **options):
+    """A layer with bias 0 and shift 0."""
+    codes = np.array(codes)
+    nothing = np.zeros(len(codes), dtype=np.int64)
+    defaults = {"low": -128, "high": 127, "signed_in": True, "signed_out": True}
+    return GridLayer(codes, np.array(codebook), nothing, nothing, **(defaults | options))
+
+
+@pytest.mark.parametrize("entries", [2, 4])
+def test_all_masks_of_a_group(entries):
+    """All masks with so few entries, in the first, the middle and the last group of a row."""
+    masks = [mask for mask in range(16) if mask.bit_count() <= entries]
+    group = np.array([[k + 1 if mask >> k & 1 else -1 for k in range(4)] for mask in masks])
+    codes = np.concatenate([group, np.roll(group, 1, 0), np.roll(group, 2, 0)], axis=1)
+    layer = simple_layer(codes, low=-(2**15), high=2**15 - 1)
+    inputs = np.array([np.arange(1, 13), 1 << np.arange(12)])
+    (seen,) = check(config_of(2, 2, 16), [layer], [Work(0, layer, inputs)])
+    assert len({tuple(values) for _, _, values in seen.rows}) >= len(masks)
+    assert len(seen.reads) == 3 * -(-len(masks) // 2) * (entries // 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols"),
+    [(3, 5), (6, 6), (1, 9), (9, 1), (1, 1), (3, 127), (2, 128), (1, 129), (127, 3), (129, 2)],
+)
+def test_odd_shapes(rows, cols):
+    """What pads a matrix to whole groups and blocks adds nothing, whatever the source holds."""
+    rng = np.random.default_rng(rows + 1000 * cols)
+    config = replace(CONFIGS[2], input_depth=256, tile_depth=1024, tile_bias_depth=512)
+    layers = [
+        random_tile_layer(rng, config, rows, cols, two_pass=two_pass, code_bits=2)
+        for two_pass in (False, True)
+    ]
+    works = [random_work(rng, config, k, layer) for k, layer in enumerate(layers)]
+    check(config, layers, [replace(work, garbage=7) for work in works])
+
+
+@pytest.mark.parametrize("weight", [-(2**15), 2**15 - 1])
+@pytest.mark.parametrize("activation_bits", [8, 16])
+def test_extreme_products(activation_bits, weight):
+    """Sixteen of the largest products of both signs, at a shift that shows their upper bits."""
+    config = config_of(1, 2, activation_bits)
+    codes = np.tile([0, 0, -1, -1], 8)[None]
+    works = []
+    for signed_in in (False, True):
+        for signed_out in (False, True):
+            low, high = activation_limits(activation_bits, signed_out)
+            layer = simple_layer(
+                codes, (weight, 0), signed_in=signed_in, signed_out=signed_out, low=low, high=high
+            )
+            layer = replace(layer, shift=np.array([19 + signed_out]))
+            limits = activation_limits(activation_bits, signed_in)
+            works.append(Work(len(works), layer, np.repeat([limits], 32, axis=0).T))
+    sums = np.concatenate([work.inputs @ work.layer.weights().T for work in works])
+    half = 1 << (config.sum_bits - 1)
+    assert -half <= sums.min()
+    assert sums.max() < half
+    if activation_bits == 16:
+        assert np.abs(sums).max() > 0.9998 * half
+    check(config, [work.layer for work in works], works)
+
+
+@pytest.mark.parametrize("two_pass", [False, True])
+def test_zero_groups(two_pass):
+    """No nonzero at all, or in one group only, or in all but one."""
+    rng = np.random.default_rng(6)
+    config = config_of(2, 2, 16)
+    plain = random_tile_layer(rng, config, 6, 20, two_pass=two_pass, share=1, code_bits=2)
+    layer = simple_layer(plain.codes, low=-(2**15), high=2**15 - 1)
+    full = rng.integers(1, 100, (2, 20))
+    works = [Work(0, layer, np.zeros((2, 20), dtype=np.int64), garbage=3)]
+    for group in range(5):
+        only = np.arange(20) // 4 == group
+        works += [Work(0, layer, full * only), Work(0, layer, full * ~only)]
+        # In one image only, and in a single place of the group.
+        works.append(Work(0, layer, full * (np.arange(20) == 4 * group + 3) * [[0], [1]]))
+    passes = 1 + two_pass
+    seen = check(config, [layer], works)
+    assert len(seen[0].reads) == passes * (5 + 1 + 1)
+    assert len(seen[1].reads) == passes * (5 + 2 + 2)
+    assert len(seen[2].reads) == passes * (5 + 4 + 4)
+    assert len(seen[14].reads) == passes * (5 + 5 + 5)  # the last group is zero, and yet walked
+
+
+@pytest.mark.parametrize("images", [1, 2, 3, 4])
+def test_short_batches(images):
+    """Images that are not there neither come out nor keep a group on the list."""
+    rng = np.random.default_rng(images)
+    config = config_of(1, 4)
+    layer = random_tile_layer(rng, config, 3, 24, zero_code=True)
+    inputs = random_inputs(rng, config, images, 24, layer.signed_in)
+    inputs[:, 4:12] = 0
+    (seen,) = check(config, [layer], [Work(0, layer, inputs, garbage=5)])
+    assert not {1, 2} & set(seen.reads[6:])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+@pytest.mark.parametrize("groups", [1, 2, 3, 8])
+def test_rate(rows, groups):
+    """A word a cycle, without a gap from block to block; a short block takes as long as its rows.
+
+    Only a first block of less than `LIST_LATENCY` words is followed by a gap.
+    """
+    blocks = 6
+    config = config_of(rows, 1, input_depth=64)
+    layer = simple_layer(np.tile([1, -1, 2, -1], (rows * blocks, groups)))
+    (seen,) = check(config, [layer], [Work(0, layer, np.ones((1, 4 * groups), dtype=np.int64))])
+    first_two = groups + max(groups + max(TileWalk.LIST_LATENCY - groups, 0), rows)
+    words = first_two + (blocks - 2) * max(groups, rows)
+    assert seen.cycles == words + rows + TensorTile.LATENCY
+    if groups >= max(rows, TileWalk.LIST_LATENCY):
+        assert words == blocks * groups
+
+
+def test_rate_of_two_passes_with_few_groups_listed():
+    """Later blocks take the cycles of the listed groups only."""
+    config = config_of(2, 1)
+    layer = simple_layer(np.tile([1, 2, 3, 4], (12, 8)))
+    inputs = np.zeros((1, 32), dtype=np.int64)
+    inputs[0, [5, 14]] = 1
+    (seen,) = check(config, [layer], [Work(0, layer, inputs)])
+    assert seen.reads[16:22] == [1, 1, 3, 3, 7, 7]
+    assert seen.cycles == 16 + 5 * 6 + config.tile_rows + TensorTile.LATENCY
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        config_of(2, 2, input_depth=4, tile_depth=3, tile_bias_depth=2, tile_code_bits=1),
+        config_of(1, 4, 16, input_depth=8, tile_depth=37, tile_code_bits=8, codebook_depth=256),
+    ],
+    ids=["one group", "8-bit codes"],
+)
+def test_small_and_odd_memories(config):
+    rng = np.random.default_rng(3)
+    layer = random_tile_layer(
+        rng, config, 2, config.input_depth, code_bits=config.tile_code_bits, two_pass=True, share=1
+    )
+    check(config, [layer], [random_work(rng, config, 0, layer, 1) for _ in range(3)])
+
+
+def test_words_of_a_matrix():
+    """Positions and codes by hand; row 1 is in the second lane, row 2 in the first."""
+    config = config_of(2, 1, tile_code_bits=4)
+    codes = np.array([[-1, 5, -1, 9, 3], [-1, -1, -1, 2, -1], [1, -1, 2, -1, -1]])
+    first, second = (tile_words(codes, False, config)[lane].tolist() for lane in range(2))
+    assert first == [0b1001_11_0101_01, 0b0000_00_0011_00, 0b0010_10_0001_00, 0]
+    assert second == [0b0000_00_0010_11, 0, 0, 0]
+    words = tile_words(codes[:1], True, config)[0].tolist()
+    assert words == [
+        0b0101_01_0000_00, 0b1001_11_0000_10, 0b0000_01_0011_00, 0b0000_11_0000_10,
+    ]  # fmt: skip
+
+
+def test_writes_for_others_change_nothing():
+    """Words of other kinds and other rows of the tile are not taken."""
+    rng = np.random.default_rng(4)
+    config = CONFIGS[2]
+    layer = random_tile_layer(rng, config, 4, 8, share=1)
+    grid = place_tile(config, [layer])
+    work = random_work(rng, config, 0, layer, 2)
+    dut = TensorTile(config)
+    seen = []
+
+    async def bench(ctx):
+        await write_words(ctx, dut.write, grid.words)
+        others = [Section.WEIGHTS, Section.COLUMNS, Section.PROGRAM, 0, 7]
+        junk = [(kind, pe, k, 0x5A5) for kind in others for pe in range(2) for k in range(8)]
+        junk += [(Section.TILE_WEIGHTS, pe, k, 0x5A5) for pe in (2, 3) for k in range(8)]
+        await write_words(ctx, dut.write, junk)
+        ctx.set(dut.write.kind, Section.TILE_WEIGHTS)  # and none without `en`
+        await idle(ctx, 3)
+        seen.append(await run_work(ctx, dut, config, grid, work))
+
+    config_bus = len(dut.write.pe)
+    assert config_bus == 2, "rows 2 and 3 must be different from 0 and 1 on the bus"
+    simulate(dut, bench)
+    check_work(config, grid, work, seen[0])
+
+
+def test_reset_in_mid_layer():
+    """Whatever the moment, the next layer is right and nothing of the old one comes out."""
+    rng = np.random.default_rng(12)
+    config = CONFIGS[2]
+    layers = [
+        random_tile_layer(rng, config, 5, 12, two_pass=True),
+        random_tile_layer(rng, config, 3, 8),
+    ]
+    grid = place_tile(config, layers)
+    works = [random_work(rng, config, k, layer, 2) for k, layer in enumerate(layers)]
+    dut = TensorTile(config)
+    reset = Signal()
+    checked = []
+
+    async def bench(ctx):
+        await write_words(ctx, dut.write, grid.words)
+        whole = (await run_work(ctx, dut, config, grid, works[0])).cycles
+        for moment in range(0, whole + 1, 2):
+            with pytest.raises(AssertionError, match=f"not done within {moment} cycles"):
+                await run_work(ctx, dut, config, grid, works[0], limit=moment)
+            ctx.set(dut.start, 0)
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+            work = works[moment // 2 % 2]
+            check_work(config, grid, work, await run_work(ctx, dut, config, grid, work))
+            checked.append(moment)
+
+    simulate(ResetInserter(reset)(dut), bench)
+    assert len(checked) > 15
+
+
+def test_a_config_without_a_tile_is_refused():
+    with pytest.raises(ValueError, match="tile_rows must be at least 1, not 0"):
+        TensorTile(replace(TILED, tile_rows=0, tile_columns=1))

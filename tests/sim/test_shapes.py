@@ -27,6 +27,9 @@ SHAPES = [
 ]  # fmt: skip
 """Rows and columns of a layer."""
 
+STRUCTURES = [("dense", 1.0), ("dense", 0.5), ("unstructured", 0.3), ("2:4", 1.0), ("3:7", 0.4)]
+"""Structure of a layer, and share of its places that hold a weight before N:M thins them."""
+
 EMPTY = {
     "start": [0],
     "start run": [0, 1, 2, 3, 4, 5, 6, 7, 8],
@@ -63,7 +66,7 @@ def test_every_shape_dense_and_sparse(engine):
     url, config = engine
     rng = np.random.default_rng(1)
     for rows, columns in SHAPES:
-        for structure, density in (("dense", 1.0), ("dense", 0.5), ("unstructured", 0.3)):
+        for structure, density in STRUCTURES:
             network = random_network(
                 rng, (columns, rows), structure=structure, weight_density=density,
                 sum_bits=config.sum_bits, code_bits=int(rng.integers(1, 7)),
@@ -80,7 +83,7 @@ def test_chains_of_every_shape(engine):
         network = random_network(
             rng, sizes, weight_density=[float(d) for d in rng.choice([0.1, 0.5, 1.0], 13)],
             code_bits=[int(b) for b in rng.integers(1, 5, 13)],
-            structure=[str(s) for s in rng.choice(["dense", "unstructured"], 13)],
+            structure=[str(s) for s in rng.choice(["dense", "unstructured", "2:4"], 13)],
             sum_bits=config.sum_bits,
         )  # fmt: skip
         stats = assert_equal(url, network, random_inputs(rng, network, 5))

@@ -14,6 +14,7 @@ from .errors import InputError, RecipeError
 from .network import Floats, Layer, Network
 from .nm import check_nm, group_counts, is_nm, pair_count, parse_nm, position_bits, select_nm
 from .recipe import LayerRecipe, Recipe
+from .row_exponents import EXPONENT_BITS, share_rows
 from .structure import STRUCTURES, Places
 
 __all__ = ["CompressedLayer", "CompressedModel", "Matrix", "compress"]
@@ -46,6 +47,8 @@ class Matrix:
     zero_code : bool
         Code 0 is 0 and stands for pruned weights (some dense ones), or is kept for pairs without
         a weight (all N:M).
+    row_exponents : (n_rows,) int64
+        A weight is its codebook value times ``2**-exponent`` of its row; mostly all 0.
     """
 
     structure: str
@@ -53,6 +56,7 @@ class Matrix:
     codes: npt.NDArray[np.int64]
     codebook: Floats
     zero_code: bool
+    row_exponents: npt.NDArray[np.int64]
 
     @classmethod
     def share(cls, weight: Floats, structure: str, max_codes: int) -> "Matrix":
@@ -65,8 +69,10 @@ class Matrix:
         places = Places.dense(*mask.shape) if dense else Places.of_mask(mask)
         zero_code = is_nm(structure) or (dense and not mask.all())
         stored = weight[places.row_indices, places.columns]
-        book, codes = values_axis.share_weights(stored, max_codes, zero_code=zero_code)
-        return cls(structure, places, codes, book, zero_code)
+        book, codes, exponents = share_rows(
+            stored, places.row_indices, places.n_rows, max_codes, zero_code=zero_code
+        )
+        return cls(structure, places, codes, book, zero_code, exponents)
 
     @property
     def code_bits(self) -> int:
@@ -99,13 +105,16 @@ class Matrix:
             index = stored * position_bits(parse_nm(self.structure)[1])
         else:
             index = 0 if self.structure == "dense" else structure_axis.gap_bits(self.places)[1]
-        return -(-(index + values_axis.cost_bits(stored, len(self.codebook))) // 8)
+        exponents = EXPONENT_BITS * self.places.n_rows if self.row_exponents.any() else 0
+        bits = index + values_axis.cost_bits(stored, len(self.codebook)) + exponents
+        return -(-bits // 8)
 
     def weight(self) -> Floats:
         """The whole matrix, (rows, cols) float32."""
         places = self.places
         weight = np.zeros((places.n_rows, places.n_cols), dtype=np.float32)
-        weight[places.row_indices, places.columns] = self.codebook[self.codes]
+        exponents = self.row_exponents[places.row_indices]
+        weight[places.row_indices, places.columns] = np.ldexp(self.codebook[self.codes], -exponents)
         return weight
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A weight matrix in a `.gossamer` file: five numbers of the description and three parts of data.
+"""A weight matrix in a `.gossamer` file: five numbers of the description and four parts of data.
 
 The index says where the codes stand: gaps for unstructured layers, positions for N:M, nothing for
-dense ones.
+dense ones. Exponents of rows are left out if all are 0.
 """
 
 from dataclasses import dataclass
@@ -11,18 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from .bits import packed_bytes
+from .bits import pack_bits, packed_bytes, unpack_bits
 from .codebook import code_bits, decode_codes, encode_codes
 from .compress import Matrix
 from .errors import FormatError
 from .network import MAX_WEIGHTS, MAX_WIDTH
 from .nm import MAX_GROUP, decode_nm, encode_nm, is_nm, pair_count, parse_nm, position_bits
+from .row_exponents import EXPONENT_BITS
 from .structure import MAX_GAP_BITS, Places, decode_gaps, encode_gaps
 
 __all__ = ["AGAIN", "MatrixParts", "check_limits", "decode_matrix", "encode_matrix"]
 
 DENSE, DENSE_ZEROS, UNSTRUCTURED, NM = range(4)
 """Kinds of the description: structure and zero code."""
+
+EXPONENTS = 4
+"""Added to the kind of a matrix whose rows have exponents."""
 
 AGAIN = "the file is damaged, write it again"
 
@@ -38,11 +42,12 @@ class MatrixParts:
     index: bytes
     codes: bytes
     codebook: bytes
+    exponents: bytes
 
     @property
     def data(self) -> bytes:
         """All bytes, in the file's order."""
-        return self.index + self.codes + self.codebook
+        return self.index + self.codes + self.codebook + self.exponents
 
 
 def encode_matrix(matrix: Matrix) -> MatrixParts:
@@ -58,11 +63,16 @@ def encode_matrix(matrix: Matrix) -> MatrixParts:
     else:
         kind = DENSE_ZEROS if matrix.zero_code else DENSE
     n_codes = len(matrix.codebook)
+    exponents = b""
+    if matrix.row_exponents.any():
+        kind += EXPONENTS
+        exponents = pack_bits(matrix.row_exponents, EXPONENT_BITS)
     return MatrixParts(
         [kind, len(codes), n_codes, *numbers],
         index,
         encode_codes(codes, n_codes),
         matrix.codebook.astype("<f4").tobytes(),
+        exponents,
     )
 
 
@@ -93,20 +103,22 @@ def decode_matrix(
     limits = {
         "rows": (rows, 1, MAX_WIDTH),
         "cols": (cols, 1, MAX_WIDTH),
-        "kind": (kind, DENSE, NM),
+        "kind": (kind, DENSE, NM + EXPONENTS),
         "codes": (n_codes, 1, 256),
     }
     check_limits(limits, where)
+    has_exponents, kind = divmod(kind, EXPONENTS)
     check_limits({"weights": (rows * cols, 1, MAX_WEIGHTS)}, where)
     index_bytes, fewest, most = _index_size(kind, index_numbers, rows, cols, len(data), where)
     check_limits({"entries": (entries, fewest, most)}, where)
-    sizes = (index_bytes, packed_bytes(entries, code_bits(n_codes)), 4 * n_codes)
+    exponent_bytes = packed_bytes(rows, EXPONENT_BITS) if has_exponents else 0
+    sizes = (index_bytes, packed_bytes(entries, code_bits(n_codes)), 4 * n_codes, exponent_bytes)
     if start + sum(sizes) > len(data):
         raise FormatError(
             f"{where}: needs {sum(sizes)} bytes but {len(data) - start} are left; {AGAIN}"
         )
     ends = accumulate(sizes, initial=start)
-    index, packed, book = (data[a:b] for a, b in pairwise(ends))
+    index, packed, book, powers = (data[a:b] for a, b in pairwise(ends))
     codes = decode_codes(packed, n_codes, entries, where)
     if kind == NM:
         n, m = index_numbers
@@ -125,7 +137,18 @@ def decode_matrix(
         raise FormatError(f"{where}: code 0 is {codebook[0]}, expected 0; {AGAIN}")
     if kind == NM and not codebook[1:].all():
         raise FormatError(f"{where}: a code beside 0 is 0, expected only code 0 to be; {AGAIN}")
-    return Matrix(structure, places, codes, codebook, zero_code), start + sum(sizes)
+    exponents = unpack_bits(powers, EXPONENT_BITS, rows if has_exponents else 0)
+    if has_exponents and not exponents.any():
+        raise FormatError(f"{where}: all exponents of rows are 0, expected them left out; {AGAIN}")
+    matrix = Matrix(
+        structure,
+        places,
+        codes,
+        codebook,
+        zero_code,
+        exponents if has_exponents else np.zeros(rows, dtype=np.int64),
+    )
+    return matrix, start + sum(sizes)
 
 
 def check_limits(limits: dict[str, tuple[Any, int, int]], where: str) -> None:

@@ -227,19 +227,21 @@ def _fit_layer(
     matrix = layer.matrix
     book = matrix.codebook.astype(np.float64)
     uses = _code_uses(matrix.places.row_indices, matrix.codes, layer.n_rows, len(book))
-    offset = layer.bias + source.origin * (uses @ book) - target.origin
+    exponents = matrix.row_exponents
+    offset = layer.bias + source.origin * np.ldexp(uses @ book, -exponents) - target.origin
     low, high = _clamp(layer, target)
-    for shift in range(sum_bits - 2, -1, -1):
-        gain = 2.0**shift / target.scale
-        real = np.rint(book * (source.scale * gain))
+    for least_shift in range(sum_bits - 2 - int(exponents.max()), -1, -1):
+        real = np.rint(book * (source.scale * 2.0**least_shift / target.scale))
         if (real < -CODEBOOK_LIMIT).any() or (real >= CODEBOOK_LIMIT).any():
             continue
         integers = real.astype(np.int64)
         positive, negative = _row_sums(uses, integers)
+        shift = least_shift + exponents
         # a bias beyond where the row is saturated for every input says no more than that place
         lowest = ((low + 1) << shift) - 1 - (source.high * positive - source.low * negative)
         highest = (high << shift) + (source.high * negative - source.low * positive)
-        exact = np.clip(np.rint(offset * gain) + ((1 << shift) >> 1), lowest, highest)
+        exact = np.rint(np.ldexp(offset / target.scale, shift)) + ((1 << shift) >> 1)
+        exact = np.clip(exact, lowest, highest)
         if (np.abs(exact) >= 1 << (sum_bits - 2)).any():
             continue
         bias = exact.astype(np.int64)
@@ -262,7 +264,7 @@ def _assemble(
     layer: CompressedLayer,
     codebook: Ints,
     bias: Ints,
-    shift: int,
+    shift: Ints,
     clamp: tuple[int, int],
     source: Quantizer,
     target: Quantizer,
@@ -280,7 +282,7 @@ def _assemble(
         code_bits=matrix.code_bits,
         zero_code=matrix.zero_code,
         bias=bias,
-        shift=np.full(layer.n_rows, shift, dtype=np.int64),
+        shift=shift,
         low=clamp[0],
         high=clamp[1],
         signed_in=source.signed,

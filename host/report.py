@@ -29,8 +29,8 @@ def size_rows(model: CompressedModel) -> list[Row]:
     their bits are in ``indices`` and ``codes``); for comparison ``dense_fp32`` and ``dense_int8``
     (weights of that type, biases of 4 bytes) and ``pruned_gzip`` (zlib level 9 of the fp32 weights
     as pruned and shared, biases of 4 bytes); then ``ours``, the sum of ``indices``, ``codes``,
-    ``codebook``, ``biases``, ``header`` and ``padding``. Indices and codes end on whole bytes. The
-    total of ``ours`` is the file's size.
+    ``codebook``, ``biases`` (and exponents of rows), ``header`` and ``padding``. Indices and codes
+    end on whole bytes. The total of ``ours`` is the file's size.
     """
     rows = [_layer_row(layer) for layer in model.layers]
     raw = dump(model)
@@ -65,7 +65,7 @@ def _layer_row(layer: CompressedLayer) -> Row:
         "indices": len(parts.matrix.index),
         "codes": len(parts.matrix.codes),
         "codebook": len(parts.matrix.codebook),
-        "biases": biases,
+        "biases": biases + len(parts.matrix.exponents),
         "header": 0,
         "padding": 0,
     }

@@ -42,6 +42,7 @@ def same(a: CompressedModel, b: CompressedModel) -> bool:
             (one.bias, two.bias),
             (x.codes, y.codes),
             (x.codebook, y.codebook),
+            (x.row_exponents, y.row_exponents),
             (x.places.column_starts, y.places.column_starts),
             (x.places.row_indices, y.places.row_indices),
         ]
@@ -160,11 +161,11 @@ def test_any_bytes_are_an_error(raw):
         model_file.parse(raw)
 
 
-def rebuild(change=None, data=None, version="1", **tensor) -> bytes:
+def rebuild(change=None, data=None, version="1", raw=RAW, **tensor) -> bytes:
     """A file with a right CRC whose description `change` has edited."""
-    size = int.from_bytes(RAW[:8], "little")
-    lines = json.loads(json.loads(RAW[8 : 8 + size])["__metadata__"]["model"])
-    data = RAW[8 + size :] if data is None else data
+    size = int.from_bytes(raw[:8], "little")
+    lines = json.loads(json.loads(raw[8 : 8 + size])["__metadata__"]["model"])
+    data = raw[8 + size :] if data is None else data
     if change is not None:
         change(lines)
     text = json.dumps(lines)
@@ -180,6 +181,25 @@ def set_field(line, place, value):
         lines[line][place] = value
 
     return change
+
+
+@pytest.mark.parametrize("structure", ["dense", "unstructured", "2:4"])
+def test_exponents_of_rows(structure):
+    rng = np.random.default_rng(3)
+    weight = np.ldexp(rng.normal(size=(11, 12)), -(np.arange(11)[:, None] % 6))
+    weight[:, 1::2] = 0
+    recipe = f"[default]\nstructure = '{structure}'\ncodes = 8"
+    model = compress(Network((Layer("a", weight),)), parse_recipe(recipe), rng.random((9, 12)))
+    assert model.layers[0].matrix.row_exponents.any()
+    raw = model_file.dump(model)
+    assert same(model_file.parse(raw), model)
+    kind = {"dense": 5, "unstructured": 6, "2:4": 7}[structure]
+    assert f'[\\"a\\",11,12,0,{kind},'.encode() in raw
+    # the part stands before the biases; all zeros would be a second way to say the same
+    data = model_file.layer_parts(model.layers[0]).data
+    data = data[: -44 - 5] + bytes(5) + data[-44:]
+    with pytest.raises(FormatError, match="all exponents of rows are 0, expected them left out"):
+        model_file.parse(rebuild(raw=raw, data=data))
 
 
 def test_rebuilt_file_is_read():
@@ -208,7 +228,7 @@ def test_rebuilt_file_is_read():
         (rebuild(set_field(1, 3, [6, 0])), r"limits of the output are \(6.0, 0.0\), expected two"),
         (rebuild(set_field(1, 3, [0])), "the description is not valid"),
         (rebuild(lambda lines: lines.append("tanh")), "final step is 'tanh', expected one of none"),
-        (rebuild(set_field(1, 4, 4)), r"kind is 4, expected 0\.\.3"),
+        (rebuild(set_field(1, 4, 8)), r"kind is 8, expected 0\.\.7"),
         (rebuild(set_field(1, 5, 1 << 30)), r"entries is 1073741824, expected 0\.\.240"),
         (rebuild(set_field(1, 6, 257)), r"codes is 257, expected 1\.\.256"),
         (rebuild(set_field(1, 7, 17)), r"gap bits is 17, expected 1\.\.16"),

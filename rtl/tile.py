@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.data import View
+from amaranth.lib.data import StructLayout, View
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .arith import Ints, requantize
@@ -161,7 +161,12 @@ class TensorTile(wiring.Component):
         assert TileWalk.NONZERO_LATENCY == 3, "read, register, this register"
         inputs = delay(m, inputs_q2, TileLane.DATA_LATENCY - 2)
 
-        at_add = delay(m, word, TileLane.ADD_LATENCY)
+        flags = Signal(
+            StructLayout(dict.fromkeys(("valid", "waiting", "first", "last", "final"), 1))
+        )
+        m.d.comb += [flags[name].eq(word[name]) for name, _ in flags.shape()]
+        decoded = delay(m, flags, TileLane.WORD_LATENCY)
+        at_add = delay(m, decoded, TileLane.ADD_LATENCY - TileLane.WORD_LATENCY)
         zero_codes = []
         for row in range(config.tile_rows):
             m.submodules[f"lane{row}"] = lane = TileLane(config)
@@ -192,7 +197,7 @@ class TensorTile(wiring.Component):
             self.done.eq(drain.done),
         ]
         connect(m, flipped(self.write), drain.write)
-        self._count(m, delay(m, word, TileLane.WORD_LATENCY), zero_codes, drain.nearly_done)
+        self._count(m, decoded, zero_codes, drain.nearly_done)
         return m
 
     def _count(self, m: Module, word: View, zero_codes: list[Signal], end: Signal) -> None:

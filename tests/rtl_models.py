@@ -240,12 +240,14 @@ def place(config: EngineConfig, layers: Sequence[GridLayer], *, wide: bool = Fal
 
 async def write_words(ctx, bus, words) -> None:
     """Write (kind, pe, address, word) through a loader's bus, one word per cycle."""
+    ports = (bus.kind, bus.pe, bus.address, bus.data)
+    before = [None] * len(ports)
     ctx.set(bus.en, 1)
-    for kind, pe, address, word in words:
-        ctx.set(bus.kind, kind)
-        ctx.set(bus.pe, pe)
-        ctx.set(bus.address, address)
-        ctx.set(bus.data, word)
+    for values in words:
+        for port, value, old in zip(ports, values, before, strict=True):
+            if value != old:  # each change settles the whole block
+                ctx.set(port, value)
+        before = values
         await ctx.tick()
     ctx.set(bus.en, 0)
 

@@ -219,11 +219,11 @@ def test_random_layers(config):
         random_tile_layer(rng, config, 11, 21, code_bits=3),
         random_tile_layer(rng, config, 5, 9, two_pass=True, code_bits=2, zero_code=True),
         random_tile_layer(rng, config, 1, 32, share=0.3, code_bits=1, keep_zeros=True),
-        random_tile_layer(rng, config, 17, 3, zero_code=True, signed_in=True),
+        random_tile_layer(rng, config, 10, 3, zero_code=True, signed_in=True),
     ]
     works = [
         random_work(rng, config, k % 4, layers[k % 4])
-        for k in [0, 1, 2, 3, 3, 1, 0, 2]
+        for k in [0, 1, 2, 3, 0]
     ]  # fmt: skip
     check(config, layers, works)
 
@@ -267,17 +267,22 @@ def test_all_masks_of_a_group(entries):
     assert len(seen.reads) == 3 * -(-len(masks) // 2) * (entries // 2)
 
 
-@pytest.mark.parametrize(
-    ("rows", "cols"),
-    [(3, 5), (6, 6), (1, 9), (9, 1), (1, 1), (3, 127), (2, 128), (1, 129), (127, 3), (129, 2)],
-)
-def test_odd_shapes(rows, cols):
+SHAPES = [
+    (3, 5), (6, 6), (1, 9), (9, 1), (1, 1), (3, 127), (2, 128), (1, 129), (127, 3), (128, 1),
+    (129, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("two_pass", [False, True])
+def test_odd_shapes(two_pass):
     """What pads a matrix to whole groups and blocks adds nothing, whatever the source holds."""
-    rng = np.random.default_rng(rows + 1000 * cols)
-    config = replace(CONFIGS[2], input_depth=256, tile_depth=1024, tile_bias_depth=512)
+    rng = np.random.default_rng(17)
+    config = config_of(
+        2, 2, input_depth=256, tile_depth=1024, tile_bias_depth=512, codebook_depth=256
+    )
     layers = [
         random_tile_layer(rng, config, rows, cols, two_pass=two_pass, code_bits=2)
-        for two_pass in (False, True)
+        for rows, cols in SHAPES
     ]
     works = [random_work(rng, config, k, layer) for k, layer in enumerate(layers)]
     check(config, layers, [replace(work, garbage=7) for work in works])
@@ -343,32 +348,34 @@ def test_short_batches(images):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
-@pytest.mark.parametrize("groups", [1, 2, 3, 8])
-def test_rate(rows, groups):
+def test_rate(rows):
     """A word a cycle, without a gap from block to block; a short block takes as long as its rows.
 
     Only a first block of less than `LIST_LATENCY` words is followed by a gap.
     """
-    blocks = 6
-    config = config_of(rows, 1, input_depth=64)
-    layer = simple_layer(np.tile([1, -1, 2, -1], (rows * blocks, groups)))
-    (seen,) = check(config, [layer], [Work(0, layer, np.ones((1, 4 * groups), dtype=np.int64))])
-    first_two = groups + max(groups + max(TileWalk.LIST_LATENCY - groups, 0), rows)
-    words = first_two + (blocks - 2) * max(groups, rows)
-    assert seen.cycles == words + rows + TensorTile.LATENCY
-    if groups >= max(rows, TileWalk.LIST_LATENCY):
-        assert words == blocks * groups
+    blocks = 3
+    config = config_of(rows, 1, tile_bias_depth=128, codebook_depth=128)
+    sizes = [1, 2, 3, 7, 8]
+    layers = [simple_layer(np.tile([1, -1, 2, -1], (rows * blocks, n))) for n in sizes]
+    inputs = [np.ones((1, 4 * n), dtype=np.int64) for n in sizes]
+    works = [Work(k, layer, inputs[k]) for k, layer in enumerate(layers)]
+    for groups, seen in zip(sizes, check(config, layers, works), strict=True):
+        first_two = groups + max(groups + max(TileWalk.LIST_LATENCY - groups, 0), rows)
+        words = first_two + (blocks - 2) * max(groups, rows)
+        assert seen.cycles == words + rows + TensorTile.LATENCY
+        if groups >= max(rows, TileWalk.LIST_LATENCY):
+            assert words == blocks * groups
 
 
 def test_rate_of_two_passes_with_few_groups_listed():
     """Later blocks take the cycles of the listed groups only."""
     config = config_of(2, 1)
-    layer = simple_layer(np.tile([1, 2, 3, 4], (12, 8)))
+    layer = simple_layer(np.tile([1, 2, 3, 4], (8, 8)))
     inputs = np.zeros((1, 32), dtype=np.int64)
     inputs[0, [5, 14]] = 1
     (seen,) = check(config, [layer], [Work(0, layer, inputs)])
     assert seen.reads[16:22] == [1, 1, 3, 3, 7, 7]
-    assert seen.cycles == 16 + 5 * 6 + config.tile_rows + TensorTile.LATENCY
+    assert seen.cycles == 16 + 3 * 6 + config.tile_rows + TensorTile.LATENCY
 
 
 @pytest.mark.parametrize(
@@ -443,19 +450,19 @@ def test_reset_in_mid_layer():
     async def bench(ctx):
         await write_words(ctx, dut.write, grid.words)
         whole = (await run_work(ctx, dut, config, grid, works[0])).cycles
-        for moment in range(0, whole + 1, 2):
+        for moment in range(0, whole + 1, 3):
             with pytest.raises(AssertionError, match=f"not done within {moment} cycles"):
                 await run_work(ctx, dut, config, grid, works[0], limit=moment)
             ctx.set(dut.start, 0)
             ctx.set(reset, 1)
             await ctx.tick()
             ctx.set(reset, 0)
-            work = works[moment // 2 % 2]
+            work = works[moment // 3 % 2]
             check_work(config, grid, work, await run_work(ctx, dut, config, grid, work))
             checked.append(moment)
 
     simulate(ResetInserter(reset)(dut), bench)
-    assert len(checked) > 15
+    assert len(checked) > 10
 
 
 def test_a_config_without_a_tile_is_refused():

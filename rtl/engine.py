@@ -135,7 +135,7 @@ class Engine(wiring.Component):
             runs.computing.eq(sequencer.computing),
             runs.running.eq(sequencer.running),
             runs.computed.eq(sequencer.computed),
-            runs.collected.eq(sequencer.collected),
+            runs.results_ready.eq(results.ready),
             # sequencer <-> units
             array.layers.eq(sequencer.layers),
             array.parity.eq(sequencer.parity),
@@ -151,7 +151,8 @@ class Engine(wiring.Component):
             controller.result_waiting.eq(runs.result_waiting),
             controller.result_seq.eq(runs.result_seq),
             runs.result_sent.eq(controller.result_sent),
-            results.full.eq(runs.result_waiting),
+            results.collected.eq(sequencer.collected),
+            results.sent.eq(controller.result_sent),
             results.image.eq(sender.result_image),
             results.address.eq(sender.result_address),
             sender.result_data.eq(results.data),

@@ -2,7 +2,6 @@
 """Runs: one in the engine, one waiting for it, and the results of the one before."""
 
 from amaranth import Module, Signal
-from amaranth.hdl import Assert
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -34,8 +33,10 @@ class RunQueue(wiring.Component):
         Input slot of the run that is computed.
     known : Out(1)
         `request_seq` is that of a run whose answer is still to come: the request is a repetition.
-    start, idle, computing, running, computed, collected : Out, In...
+    start, idle, computing, running, computed : Out, In...
         The sequencer.
+    results_ready : In(1)
+        Results are complete, those of the oldest run that was not answered.
     occupied : Out(1)
         A run waits or goes on.
     save : Out(1)
@@ -60,7 +61,7 @@ class RunQueue(wiring.Component):
     computing: Signal
     running: Signal
     computed: Signal
-    collected: Signal
+    results_ready: Signal
     occupied: Signal
     result_waiting: Signal
     result_seq: Signal
@@ -86,7 +87,7 @@ class RunQueue(wiring.Component):
                 "computing": In(1),
                 "running": In(1),
                 "computed": In(1),
-                "collected": In(1),
+                "results_ready": In(1),
                 "occupied": Out(1),
                 "result_waiting": Out(1),
                 "result_seq": Out(8),
@@ -110,6 +111,7 @@ class RunQueue(wiring.Component):
             self.start.eq(self.pending & self.idle & ~unsaved),
             self.occupied.eq(self.pending | self.running),
             self.save.eq(unsaved & ~saved),
+            self.result_waiting.eq(saved & self.results_ready),
         ]
         with m.If(self.start):
             m.d.sync += [
@@ -128,11 +130,8 @@ class RunQueue(wiring.Component):
             m.d.sync += unsaved.eq(1)
         with m.If(self.save):
             m.d.sync += [unsaved.eq(0), saved.eq(1), self.result_seq.eq(current_seq)]
-        with m.If(self.collected):
-            m.d.sync += self.result_waiting.eq(1)
-            m.d.sync += Assert(saved | self.save, "results are there before their counters")
         with m.If(self.result_sent):
-            m.d.sync += [self.result_waiting.eq(0), saved.eq(0)]
+            m.d.sync += saved.eq(0)
         return m
 
     def _keep_images(self, m: Module) -> None:

@@ -41,28 +41,63 @@ def test_vectors_in_any_order(depth, share):
         assert cycles == [depth] * 3
 
 
-def test_full_holds_writes():
-    """Nothing is taken or written while `full`; `data` is steady."""
-    dut = ResultBuffer(SMALL)
-    seen = []
+async def pulse(ctx, signal):
+    ctx.set(signal, 1)
+    await ctx.tick()
+    ctx.set(signal, 0)
+
+
+@pytest.mark.parametrize(("config", "places"), [(SMALL, 1), (TILED, 2)], ids=["array", "tile"])
+def test_results_wait_until_they_are_sent(config, places):
+    """Runs take turns at the places; nothing is taken or written where all hold results."""
+    dut = ResultBuffer(config)
+    batch = config.batch
+    got, ready = [], []
+
+    def items(run):
+        return [{"slot": k, "values": [10 * run + k] * batch, "images": 1} for k in range(4)]
 
     async def bench(ctx):
-        await send(ctx, dut.i, [{"slot": k, "values": [10 + k], "images": 1} for k in range(4)])
-        ctx.set(dut.full, 1)
-        ctx.set(dut.i.payload, {"slot": 1, "values": [99], "images": 1})
-        ctx.set(dut.i.valid, 1)
-        for _ in range(3):
-            _, _, ready = await ctx.tick().sample(dut.i.ready)
-            seen.append(ready)
-        seen.append(await read_all(ctx, dut, 4))
-        ctx.set(dut.full, 0)
-        _, _, ready = await ctx.tick().sample(dut.i.ready)
-        ctx.set(dut.i.valid, 0)
-        seen.append(ready)
-        seen.append(await read_all(ctx, dut, 4))
+        for run in range(1, places + 1):
+            assert ctx.get(dut.i.ready)
+            await send(ctx, dut.i, items(run))
+            await pulse(ctx, dut.collected)
+        for run in range(places + 1, places + 5):
+            ctx.set(dut.i.payload, {"slot": 1, "values": [255] * batch, "images": 1})
+            ctx.set(dut.i.valid, 1)
+            for _ in range(3):
+                _, _, accepted, complete = await ctx.tick().sample(dut.i.ready, dut.ready)
+                ready.append((accepted, complete))
+            ctx.set(dut.i.valid, 0)
+            got.append(await read_all(ctx, dut, 4))
+            await pulse(ctx, dut.sent)
+            ready.append((ctx.get(dut.i.ready), ctx.get(dut.ready)))
+            await send(ctx, dut.i, items(run))
+            await pulse(ctx, dut.collected)
 
     simulate(dut, bench)
-    assert seen == [0, 0, 0, [10, 11, 12, 13], 1, [10, 99, 12, 13]]
+    assert got == [[10 * run + k for k in range(4)] for run in range(1, 5)]
+    assert ready == ([(0, 1)] * 3 + [(1, places - 1)]) * 4
+
+
+def test_one_run_is_collected_as_another_is_sent():
+    dut = ResultBuffer(TILED)
+    got = []
+
+    async def bench(ctx):
+        await send(ctx, dut.i, [{"slot": 0, "values": [1, 2], "images": 3}])
+        await pulse(ctx, dut.collected)
+        await send(ctx, dut.i, [{"slot": 0, "values": [3, 4], "images": 3}])
+        ctx.set(dut.sent, 1)
+        await pulse(ctx, dut.collected)
+        ctx.set(dut.sent, 0)
+        assert (ctx.get(dut.ready), ctx.get(dut.i.ready)) == (1, 1)
+        for image in range(2):
+            ctx.set(dut.image, image)
+            got.extend(await read_all(ctx, dut, 1))
+
+    simulate(dut, bench)
+    assert got == [3, 4]
 
 
 @pytest.mark.parametrize("activation_bits", [8, 16])

@@ -16,7 +16,7 @@ OUTPUTS = (
 )  # fmt: skip
 INPUTS = (
     "request", "request_slot", "request_images", "request_seq", "idle", "computing", "running",
-    "computed", "collected", "result_sent",
+    "computed", "results_ready", "result_sent",
 )  # fmt: skip
 
 
@@ -31,31 +31,32 @@ async def cycle(ctx, dut, **inputs):
 class Sequencer:
     """Computes runs and collects their results, each in a random time.
 
-    A run is collected after it was saved for its answer at the earliest, and only while no results
-    wait; the next one can be computed meanwhile, but ends after that.
+    The next run can be computed while results are collected, but ends after that. There is room for
+    the results of `places` runs.
     """
 
-    def __init__(self, rng, quick):
-        self.rng, self.quick = rng, quick
-        self.compute_left = self.collect_left = 0
+    def __init__(self, rng, quick, places):
+        self.rng, self.quick, self.places = rng, quick, places
+        self.compute_left = self.collect_left = self.n_complete = 0
         self.collecting = False
 
-    def inputs(self, full):
+    def inputs(self):
         computed = self.compute_left == 1 and not self.collecting
-        collected = self.collecting and self.collect_left == 0 and not full
         return {
             "idle": int(self.compute_left == 0),
             "computing": int(self.compute_left > 0),
             "running": int(self.compute_left > 0 or self.collecting),
             "computed": int(computed),
-            "collected": int(collected),
+            "results_ready": int(self.n_complete > 0),
         }
 
     def tick(self, start, now):
-        if now["collected"]:
-            self.collecting = False
         if self.collecting and self.collect_left:
             self.collect_left -= 1
+        elif self.collecting and self.n_complete < self.places:
+            self.collecting = False
+            self.n_complete += 1
+        self.n_complete -= now.get("result_sent", 0)
         if now["computed"]:
             self.compute_left = 0
             self.collecting = True
@@ -79,14 +80,15 @@ def test_random_runs(quick, busy_link, config):
     log = {"requested": [], "started": [], "saved": 0, "answered": []}
 
     async def bench(ctx):
-        sequencer = Sequencer(rng, quick)
+        sequencer = Sequencer(rng, quick, 2 if config.tile_rows else 1)
         registers = "pending", "result_waiting", "result_seq", "result_images"
         unanswered = []
         sending = 0
         seq = 0
         for _ in range(1500):
+            inputs = sequencer.inputs()
+            ctx.set(dut.results_ready, inputs["results_ready"])
             out = {name: ctx.get(getattr(dut, name)) for name in registers}
-            inputs = sequencer.inputs(out["result_waiting"])
             asked = rng.choice(unanswered) if unanswered and rng.random() < 0.5 else None
             if not out["pending"] and rng.random() < (1.0 if quick else 0.3):
                 seq = (seq + 1) % 256
@@ -159,7 +161,7 @@ def test_reset_forgets_everything():
             {"request": 1, "request_seq": 2, "computing": 1, "running": 1},
             {"computing": 1, "running": 1, "computed": 1},
             {"running": 1, "idle": 1},
-            {"running": 1, "idle": 1, "collected": 1},
+            {"idle": 1, "results_ready": 1},
         ]
         for length in range(len(steps) + 1):
             for step in steps[:length]:

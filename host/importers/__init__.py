@@ -9,13 +9,16 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..network import Network
+from .scipy import from_scipy
 from .sklearn import from_sklearn
 
-__all__ = ["from_sklearn", "load_network"]
+__all__ = ["from_scipy", "from_sklearn", "load_network"]
 
 READERS = {
     ".npz": ("arrays", "load_arrays"),
     ".safetensors": ("arrays", "load_arrays"),
+    ".onnx": ("onnx_model", "load_onnx"),
+    ".mtx": ("scipy", "load_matrix_market"),
 }
 """Module and function that read files of a suffix: ``function(path, masks) -> Network``."""
 

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 from ..host.errors import CapacityError
-from ..rtl.config import EngineConfig
+from ..rtl.config import EngineConfig, ceil_log2
 from ..rtl.formats import RECORD_STRIDE
 from .devices import Device, Resources
 
@@ -27,7 +27,10 @@ class Block:
 
 def engine_blocks(config: EngineConfig) -> list[Block]:
     """Memories of an engine that may be block RAM; the others are a few words in logic."""
+    vector, batch = 4 * config.activation_bits, config.batch
     list_bits = config.activation_bits + config.row_bits + 1
+    groups = config.input_depth // 4
+    places = 2 if config.tile_rows else 1
     blocks = [
         Block(
             "column records",
@@ -38,26 +41,35 @@ def engine_blocks(config: EngineConfig) -> list[Block]:
         Block("sums", config.sum_bits, config.rows_per_pe, config.n_pes),
         Block("output lists", list_bits, config.rows_per_pe, config.n_pes),
         Block("codebooks", 16, config.codebook_depth, config.n_pes),
-        Block("input slots", 4 * config.activation_bits, config.input_depth // 2),
-        Block("results", config.activation_bits, config.output_depth),
+        Block("input slots", vector, 2 * groups, batch),
+        Block("results", config.activation_bits, places * config.output_depth, batch),
         Block("program", 16, RECORD_STRIDE * config.max_layers),
         Block("receive buffer", 8, config.rx_bytes),
     ]
     if not config.spram:
         blocks.append(Block("weights", config.entry_bits, config.weight_depth, config.n_pes))
+    if config.tile_rows:
+        bias_bits = config.sum_bits - 1 + config.shift_bits
+        blocks += [
+            Block("tile weights", config.tile_word_bits, config.tile_depth, config.tile_rows),
+            Block("tile codebooks", 16, config.codebook_depth, 2 * config.tile_rows),
+            Block("tile biases", bias_bits, config.tile_bias_depth),
+            Block("tile groups", ceil_log2(max(groups, 2)), max(groups, 2)),
+            Block("banks", vector, 2 * groups, batch, lanes=4),
+        ]
     return blocks
 
 
 def expected(config: EngineConfig, device: Device) -> Resources:
     """Resources of an engine on a device.
 
-    A multiplier for each PE, and one to turn a row into a slot where the number of PEs is not a
-    power of two.
+    A multiplier for each PE and two for each row and column of the tile, and one to turn a row into
+    a slot where the number of PEs is not a power of two.
     """
     return Resources(
         ram=sum(_counts(config, device).values()),
         spram=config.n_pes if config.spram else 0,
-        dsp=config.n_pes + (config.n_pes & (config.n_pes - 1) != 0),
+        dsp=config.multipliers + (config.n_pes & (config.n_pes - 1) != 0),
     )
 
 
@@ -92,5 +104,5 @@ def check_fit(config: EngineConfig, device: Device) -> None:
     if need.dsp > there.dsp:
         raise CapacityError(
             f"multipliers: the engine needs {need.dsp}, {device.name} has {there.dsp}; "
-            "use fewer PEs"
+            "use fewer PEs or a smaller tile"
         )

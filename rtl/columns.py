@@ -69,7 +69,7 @@ class ColumnRecords(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Read the word; sum the counts before the column; add the base."""
+        """Read the word; sum the counts before the column; add both sums to the base."""
         m = Module()
         config = self._config
         width = config.column_bits
@@ -97,17 +97,28 @@ class ColumnRecords(wiring.Component):
         ]
 
         wide_q1 = Signal(reset_less=True)
+        wide_q2 = Signal(reset_less=True)
         place_q1 = Signal(3, reset_less=True)  # of the column's first narrow field
         with m.If(self.advance):
             m.d.sync += [
                 wide_q1.eq(self.layer.wide_counts),
+                wide_q2.eq(wide_q1),
                 place_q1.eq(Mux(self.layer.wide_counts, self.slot[:2] << 1, self.slot[:3])),
             ]
         for pe in range(config.n_pes):
-            self._locate(m, pe, read_port.data.word_select(pe, width), wide_q1, place_q1)
+            word = read_port.data.word_select(pe, width)
+            self._locate(m, pe, word, wide_q1, wide_q2, place_q1)
         return m
 
-    def _locate(self, m: Module, pe: int, word: Value, wide_q1: Signal, place_q1: Signal) -> None:
+    def _locate(
+        self,
+        m: Module,
+        pe: int,
+        word: Value,
+        wide_q1: Signal,
+        wide_q2: Signal,
+        place_q1: Signal,
+    ) -> None:
         config = self._config
         bits = config.count_bits
         base, rest = word[: config.base_bits], word[config.base_bits :]
@@ -115,19 +126,21 @@ class ColumnRecords(wiring.Component):
         before = [Mux(place_q1 > k, field, 0) for k, field in enumerate(fields)]
         even = sum(before[2::2], start=before[0])
         odd = sum(before[3::2], start=before[1])
-        offset = even + Mux(wide_q1, odd << bits, odd)
         first = Cat(*fields).word_select(place_q1, bits)
         second = Cat(*fields[1::2]).word_select(place_q1[1:], bits)
 
         base_q2 = Signal(config.base_bits, name=f"base_q2_{pe}", reset_less=True)
-        offset_q2 = Signal(config.base_bits, name=f"offset_q2_{pe}", reset_less=True)
+        # Memory answers late in a cycle, so only the first sums are made in the same one.
+        even_q2 = Signal(bits + 2, name=f"even_q2_{pe}", reset_less=True)
+        odd_q2 = Signal(bits + 2, name=f"odd_q2_{pe}", reset_less=True)
         count_q2 = Signal(config.wide_count_bits, name=f"count_q2_{pe}", reset_less=True)
         with m.If(self.advance):
             m.d.sync += [
                 base_q2.eq(base),
-                offset_q2.eq(offset),
+                even_q2.eq(even),
+                odd_q2.eq(odd),
                 count_q2.eq(Cat(first, Mux(wide_q1, second, 0))),
-                self.bases[pe].eq(base_q2 + offset_q2),
+                self.bases[pe].eq(base_q2 + even_q2 + Mux(wide_q2, odd_q2 << bits, odd_q2)),
                 self.counts[pe].eq(count_q2),
                 self.filled[pe].eq(count_q2.any()),
             ]

@@ -65,3 +65,22 @@ def test_a_number_of_pes_that_is_no_power_of_two_takes_a_multiplier_more():
 def test_an_unknown_board_is_refused():
     with pytest.raises(InputError, match=r"'nosuch' is unknown; expected one of icebreaker"):
         find_board("nosuch")
+
+
+def test_a_tile_takes_two_multipliers_per_row_and_column_and_memories_of_its_own():
+    config = EngineConfig(
+        activation_bits=16, sum_bits=36, entry_bits=14, weight_depth=2048, rows_per_pe=32,
+        column_words=512, count_bits=3, codebook_depth=256, input_depth=1024,
+    )  # fmt: skip
+    without = expected(config, LFE5U_85F)
+    tile = replace(config, tile_rows=4, tile_columns=2, tile_depth=2048, tile_bias_depth=512)
+    need = expected(tile, LFE5U_85F)
+    assert need.dsp == without.dsp + 16
+    # Per row two blocks of words and two codebooks; biases; the list of groups; per image a bank of
+    # two blocks, results twice as long; the second image's slots and results.
+    assert need.ram == without.ram + 4 * (2 + 2) + 2 + 1 + 2 * 2 + 1 + 2 + 2
+    with pytest.raises(CapacityError, match=r"multipliers: .* needs 95, .* a smaller tile"):
+        check_fit(
+            replace(tile, n_pes=30, tile_rows=8, tile_columns=4, tile_depth=2),
+            replace(LFE5U_85F, resources=Resources(ram=999, spram=0, dsp=90)),
+        )

@@ -2,7 +2,8 @@
 """What a pruned weight and a zero activation buy: one layer at falling densities, beside dense.
 
 The layer's random weights are pruned by magnitude, so every density's nonzeros are among those of
-the density before, and so are the nonzero activations; cycles come from the simulated RTL.
+the density before, and so are the nonzero activations; cycles come from the simulated RTL. Pruned
+to 2:4 it runs on the array and on a tile that has as many multipliers.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ..host.network import Floats, Layer, Network
 from ..host.recipe import Recipe
 from ..host.report import size_rows
 from ..host.session import Session
+from .tile import tile_url
 
 __all__ = ["ACTIVATION_DENSITIES", "SIZE", "WEIGHT_DENSITIES", "Point", "break_even", "measure"]
 
@@ -25,6 +27,8 @@ SIZE = 256
 """Inputs and outputs of the layer."""
 WEIGHT_DENSITIES = (1.0, 0.7, 0.5, 0.25, 0.1, 0.05)
 ACTIVATION_DENSITIES = (1.0, 0.5, 0.2)
+TILE = (8, 1)
+"""Rows and columns of the tile, which has 16 multipliers as the array has."""
 SEED = 2016
 
 
@@ -35,12 +39,15 @@ class Point:
     Parameters
     ----------
     structure : str
-        Of the pruned layer; the `dense_` fields are the same weights stored dense, same PEs.
+        Of the pruned layer; the `dense_` fields are the same weights dense, on the same unit.
+    unit : str
+        ``"sparse array"`` or ``"tensor tile"``.
     weight_density, activation_density : float
         Shares of nonzeros.
     active_nonzeros : int
         Nonzero weights whose activation is not zero.
-    pes : int
+    multipliers : int
+        Of the unit.
     cycles, dense_cycles : int
         Of one input, on simulated RTL.
     bytes, dense_bytes : int
@@ -48,18 +55,19 @@ class Point:
     """
 
     structure: str
+    unit: str
     weight_density: float
     activation_density: float
     active_nonzeros: int
-    pes: int
+    multipliers: int
     cycles: int
     dense_cycles: int
     bytes: int
     dense_bytes: int
 
 
-def measure(url: str = "sim") -> list[Point]:
-    """Measure all combinations of densities on the device at `url`.
+def measure() -> list[Point]:
+    """Measure all combinations of densities on the array, and 2:4 on array and tile.
 
     Raises
     ------
@@ -75,25 +83,35 @@ def measure(url: str = "sim") -> list[Point]:
         chosen = order[: round(density * SIZE)]
         row[chosen] = values[chosen]
     points = []
-    with open_device(url) as device:
+    with open_device("sim") as device:
         for density in track(WEIGHT_DENSITIES, "densities", len(WEIGHT_DENSITIES)):
-            points += _measure_density(device, weight, inputs, density)
+            points += _measure_density(device, weight, inputs, density, "unstructured")
+        points += _measure_density(device, weight, inputs, 0.5, "2:4")
+    with open_device(tile_url(*TILE)) as device:
+        points += _measure_density(device, weight, inputs, 0.5, "2:4")
     return points
 
 
-def _measure_density(device: Device, weight: Floats, inputs: Floats, density: float) -> list[Point]:
-    sparse = _model(weight, density, "unstructured", inputs)
+def _measure_density(
+    device: Device, weight: Floats, inputs: Floats, density: float, structure: str
+) -> list[Point]:
+    sparse = _model(weight, density, structure, inputs)
+    if structure != "unstructured":
+        weight = sparse.layers[0].matrix.weight()  # dense: the same nonzeros
     dense = _model(weight, density, "dense", inputs)
     cycles, dense_cycles = _cycles(device, sparse, inputs), _cycles(device, dense, inputs)
     size, dense_size = size_rows(sparse)[0]["ours"], size_rows(dense)[0]["ours"]
     nonzeros = sparse.layers[0].matrix.weight() != 0
+    config = device.identity.config
+    tile = config.tile_rows > 0
     return [
         Point(
             structure=sparse.layers[0].matrix.structure,
+            unit="tensor tile" if tile else "sparse array",
             weight_density=density,
             activation_density=activation_density,
             active_nonzeros=int(nonzeros[:, row != 0].sum()),
-            pes=device.identity.config.n_pes,
+            multipliers=config.multipliers - config.n_pes if tile else config.n_pes,
             cycles=cycles[k],
             dense_cycles=dense_cycles[k],
             bytes=size,
@@ -132,7 +150,11 @@ def break_even(points: list[Point]) -> dict[str, float | None]:
     Interpolated between the measured densities, cycles at the first activation density; None if
     dense wins everywhere.
     """
-    first = [point for point in points if point.activation_density == ACTIVATION_DENSITIES[0]]
+    first = [
+        point
+        for point in points
+        if point.activation_density == ACTIVATION_DENSITIES[0] and point.structure == "unstructured"
+    ]
     return {
         "bytes": _crossing([(p.weight_density, p.bytes - p.dense_bytes) for p in first]),
         "cycles": _crossing([(p.weight_density, p.cycles - p.dense_cycles) for p in first]),

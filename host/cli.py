@@ -214,10 +214,18 @@ def build(
 
 @bench.command(epilog="Example: gossamer bench sparsity --json")
 def sparsity(json: Json = False) -> None:
-    """One 256x256 layer at falling densities: bytes and cycles beside dense on the same PEs."""
-    from . import commands
+    """One 256x256 layer at falling densities: bytes and cycles beside dense on the same unit."""
+    from . import benchmarks
 
-    commands.bench_sparsity(json)
+    benchmarks.sparsity(json)
+
+
+@bench.command(epilog="Example: gossamer bench tile --json")
+def tile(json: Json = False) -> None:
+    """One 1024x1024 layer on the tensor tile: cycles and busy slots by batch and structure."""
+    from . import benchmarks
+
+    benchmarks.tile(json)
 
 
 def main() -> None:

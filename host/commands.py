@@ -24,7 +24,6 @@ from .show import print_model
 from .verify import verify
 
 __all__ = [
-    "bench_sparsity",
     "build_board",
     "compress_file",
     "cosim_benches",
@@ -252,36 +251,4 @@ def build_board(board: str, as_json: bool) -> None:
         f"timing met: {report.fmax_mhz:g} MHz reached, {report.clock_mhz:g} MHz needed "
         f"(seed {report.seed})",
         f"{report.bitstream}, id {report.bitstream_id}",
-    )
-
-
-def bench_sparsity(as_json: bool) -> None:
-    """`gossamer bench sparsity`."""
-    from ..bench import sparsity
-    from ..sim.protocol_sim import Serial
-
-    Serial.progress = note
-    points = sparsity.measure()
-    even = sparsity.break_even(points)
-    if as_json:
-        print_json({"points": [asdict(point) for point in points], "break_even": even})
-        return
-    heads = ["weights", "activations", "active", "cycles", "dense", "bytes", "dense"]
-    rows = [
-        [
-            f"{p.weight_density:.0%}", f"{p.activation_density:.0%}", p.active_nonzeros,
-            p.cycles, p.dense_cycles, p.bytes, p.dense_bytes,
-        ]
-        for p in points
-    ]  # fmt: skip
-    size = sparsity.SIZE
-    print_table(heads, rows, title=f"One {size}x{size} layer on {points[0].pes} PEs")
-    print_lines(
-        "",
-        *(
-            f"{what}: dense wins at every density"
-            if density is None
-            else f"{what}: fewer than dense below {density:.0%} of the weights"
-            for what, density in even.items()
-        ),
     )

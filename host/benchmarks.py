@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What `gossamer bench` prints: figures measured on simulated RTL, as tables or JSON."""
+
+from dataclasses import asdict
+
+from .console import note, print_json, print_lines, print_table
+
+__all__ = ["sparsity", "tile"]
+
+
+def sparsity(as_json: bool) -> None:
+    """`gossamer bench sparsity`."""
+    from ..bench import sparsity
+    from ..sim.protocol_sim import Serial
+
+    Serial.progress = note
+    points = sparsity.measure()
+    even = sparsity.break_even(points)
+    if as_json:
+        print_json({"points": [asdict(point) for point in points], "break_even": even})
+        return
+    heads = ["structure", "unit", "weights", "activations", "active", "cycles", "dense"]
+    rows = [
+        [
+            p.structure, p.unit, f"{p.weight_density:.0%}", f"{p.activation_density:.0%}",
+            p.active_nonzeros, p.cycles, p.dense_cycles, p.bytes, p.dense_bytes,
+        ]
+        for p in points
+    ]  # fmt: skip
+    size = sparsity.SIZE
+    title = f"One {size}x{size} layer, {points[0].multipliers} multipliers"
+    print_table([*heads, "bytes", "dense"], rows, title=title)
+    print_lines(
+        "",
+        *(
+            f"{what}: dense wins at every density"
+            if density is None
+            else f"{what}: fewer than dense below {density:.0%} of the weights"
+            for what, density in even.items()
+        ),
+    )
+
+
+def tile(as_json: bool) -> None:
+    """`gossamer bench tile`."""
+    from ..bench import tile
+    from ..sim.protocol_sim import Serial
+
+    Serial.progress = note
+    points = tile.measure()
+    if as_json:
+        print_json({"points": [asdict(point) for point in points]})
+        return
+    heads = ["tile", "batch", "structure", "cycles", "per image", "slots busy"]
+    rows = [
+        [
+            p.tile, p.batch, p.structure, p.cycles, f"{p.cycles / p.batch:,.0f}",
+            f"{p.slot_efficiency:.2%}",
+        ]
+        for p in points
+    ]  # fmt: skip
+    print_table(heads, rows, title=f"One {tile.SIZE}x{tile.SIZE} layer on the tensor tile")

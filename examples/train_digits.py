@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Train, prune and retrain a digit classifier: writes digits.npz and digits_pruned.npz.
+"""Train, prune and retrain a digit classifier: digits.npz, digits_pruned.npz, digits_mixed.npz.
 
 The data is scikit-learn's bundled set of 1,797 handwritten digits of 8x8 pixels. The network is an
 MLP of 64-128-64-10 with ReLU, trained with Adam in plain numpy. Pruning is gradual: while training
 goes on, the share of weights that remain falls along a cubic curve, the smallest going first; then
-the survivors are retrained. Same machine, same files. Needs ``pip install gossamer[demo]``.
+the survivors are retrained. The mixed network has its first layer pruned like that, 2:4 sparsity in
+the second, and a dense last layer. Same machine, same files. Needs ``pip install gossamer[demo]``.
 
 Ref: M. Zhu, S. Gupta, "To prune, or not to prune", arXiv:1710.01878, section 3.
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from gossamer.host.nm import select_nm
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -24,6 +26,7 @@ SEED = 1
 SIZES = (64, 128, 64, 10)
 DENSITY = (0.14, 0.10, 0.40)
 """Share of each layer's weights that remain: the last layer is small and takes pruning badly."""
+NAMES = ("digits", "digits_pruned", "digits_mixed")
 EPOCHS_DENSE, EPOCHS_PRUNE, EPOCHS_RETRAIN = 40, 60, 60
 BATCH, DECAY = 32, 1e-4
 
@@ -98,10 +101,14 @@ class Adam:
         """Keep the `density` largest weights of a layer, drop the others for good."""
         weight = self.parameters[name]
         kept = np.argsort(-np.abs(weight), axis=None)[: round(density * weight.size)]
-        self.masks[name] = np.zeros(weight.size)
-        self.masks[name][kept] = 1
-        self.masks[name] = self.masks[name].reshape(weight.shape)
-        weight *= self.masks[name]
+        mask = np.zeros(weight.size)
+        mask[kept] = 1
+        self.keep(name, mask.reshape(weight.shape))
+
+    def keep(self, name: str, mask: Floats) -> None:
+        """Drop the weights of a layer whose mask is 0 for good."""
+        self.masks[name] = mask
+        self.parameters[name] *= mask
 
 
 def epoch(optimizer: Adam, x: Floats, y: Labels, rate: float, rng: np.random.Generator) -> None:
@@ -112,8 +119,8 @@ def epoch(optimizer: Adam, x: Floats, y: Labels, rate: float, rng: np.random.Gen
         optimizer.update(gradients(optimizer.parameters, x[rows], y[rows]), rate)
 
 
-def train() -> tuple[Parameters, Parameters]:
-    """The dense and the pruned network, float32; takes some seconds."""
+def train() -> tuple[Parameters, Parameters, Parameters]:
+    """The dense, the pruned and the mixed network, float32; takes some seconds."""
     x, _, y, _ = load_split()
     rng = np.random.default_rng(SEED)
     parameters: Parameters = {}
@@ -123,21 +130,41 @@ def train() -> tuple[Parameters, Parameters]:
     optimizer = Adam(parameters)
     for i in range(EPOCHS_DENSE):
         epoch(optimizer, x, y, 1e-3 * (1 - i / EPOCHS_DENSE) + 1e-5, rng)
-    dense = {name: value.astype(np.float32) for name, value in parameters.items()}
+    dense = as_float32(parameters)
+    mixed = Adam({name: value.astype(np.float64) for name, value in dense.items()})
+    prune_and_retrain(optimizer, DENSITY, x, y, rng)
+    second = mixed.parameters["fc2.weight"]
+    mixed.keep("fc2.weight", (select_nm(second, 2, 4) != 0).astype(float))
+    prune_and_retrain(mixed, DENSITY[:1], x, y, np.random.default_rng(SEED))
+    return dense, as_float32(parameters), as_float32(mixed.parameters)
+
+
+def prune_and_retrain(
+    optimizer: Adam,
+    densities: tuple[float, ...],
+    x: Floats,
+    y: Labels,
+    rng: np.random.Generator,
+) -> None:
+    """Prune the first layers to `densities` while training, then retrain what is left."""
     for i in range(EPOCHS_PRUNE):
-        for layer, final in enumerate(DENSITY, 1):
+        for layer, final in enumerate(densities, 1):
             progress = (i + 1) / EPOCHS_PRUNE
             optimizer.prune(f"fc{layer}.weight", final + (1 - final) * (1 - progress) ** 3)
         epoch(optimizer, x, y, 1e-3, rng)
     for i in range(EPOCHS_RETRAIN):
         epoch(optimizer, x, y, 1e-3 * (1 - i / EPOCHS_RETRAIN) + 1e-5, rng)
-    return dense, {name: value.astype(np.float32) for name, value in parameters.items()}
+
+
+def as_float32(parameters: Parameters) -> Parameters:
+    """Copies in single precision."""
+    return {name: value.astype(np.float32) for name, value in parameters.items()}
 
 
 def main() -> None:
-    """Train, print the accuracy on the held-out images, write both files."""
+    """Train, print the accuracy on the held-out images, write the files."""
     _, x_test, _, y_test = load_split()
-    for name, parameters in zip(("digits", "digits_pruned"), train(), strict=True):
+    for name, parameters in zip(NAMES, train(), strict=True):
         weights = [value for key, value in parameters.items() if key.endswith("weight")]
         density = sum(map(np.count_nonzero, weights)) / sum(w.size for w in weights)
         np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **parameters)

@@ -43,7 +43,10 @@ class BoardModel:
     divisor: int = 50
 
 
-_MODELS: dict[str, Callable[[], BoardModel]] = {"sim": lambda: BoardModel(config=EngineConfig())}
+_MODELS: dict[str, Callable[[], BoardModel]] = {
+    "sim": lambda: BoardModel(config=EngineConfig()),
+    "tile": lambda: BoardModel(config=EngineConfig(tile_rows=4, tile_columns=2)),
+}
 
 
 def register_board(name: str, model: BoardModel) -> None:
@@ -52,7 +55,7 @@ def register_board(name: str, model: BoardModel) -> None:
 
 
 def board_model(name: str) -> BoardModel:
-    """Model by name: ``sim``, a registered one, or a board's.
+    """Model by name: ``sim``, ``tile`` (that with a tensor tile), a registered one, or a board's.
 
     Raises
     ------

@@ -88,22 +88,25 @@ def test_committed_digits_are_as_good_as_said(training) -> None:
     assert len(x) >= 360
     assert min(np.bincount(y)) >= 34  # stratified
     right = {}
-    for name in ("digits", "digits_pruned"):
+    for name in training.NAMES:
         outputs = load_network(ROOT / "examples" / f"{name}.npz").run(x)
         right[name] = 100 * float((outputs.argmax(axis=1) == y).mean())
     assert right["digits"] >= 96
-    assert right["digits_pruned"] >= right["digits"] - 1.0
+    assert min(right["digits_pruned"], right["digits_mixed"]) >= right["digits"] - 1.0
 
 
 @pytest.mark.slow
 def test_training_makes_such_networks_again(training) -> None:
     _, x, _, y = training.load_split()
-    dense, pruned = training.train()
+    dense, pruned, mixed = training.train()
     assert training.accuracy(dense, x, y) >= 96
     assert training.accuracy(pruned, x, y) >= training.accuracy(dense, x, y) - 1.0
     for layer, density in enumerate(training.DENSITY, 1):
         weight = pruned[f"fc{layer}.weight"]
         assert np.count_nonzero(weight) == round(density * weight.size)
+    assert training.accuracy(mixed, x, y) >= training.accuracy(dense, x, y) - 1.0
+    second = mixed["fc2.weight"].reshape(-1, 4)
+    assert ((second != 0).sum(axis=1) == 2).all()
 
 
 @pytest.mark.cocotb
@@ -113,7 +116,10 @@ def test_demo(training, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert demo.main() == 0
     out = capsys.readouterr().out
-    assert "bit-exact:                all 3,600 outputs" in out
+    assert out.count("bit-exact:                all 3,600 outputs") == 2
+    assert (
+        "fc1 unstructured on the sparse array, fc2 2:4 on the tensor tile, fc3 dense on the" in out
+    )
     figures = re.search(r"compressed, 8-bit: +([\d.]+) % right, [\d,]+ bytes: ([\d.]+)x", out)
     dense = re.search(r"dense, float32: +([\d.]+) % right", out)
     assert figures is not None

@@ -8,6 +8,8 @@ import numpy as np
 from gossamer.host.nm import is_nm, parse_nm
 from gossamer.host.quantize import QuantizedLayer, QuantizedNetwork, Quantizer, row_bounds
 from gossamer.rtl.arith import activation_limits
+from gossamer.rtl.config import EngineConfig
+from hypothesis import strategies as st
 
 
 def random_network(
@@ -53,6 +55,28 @@ def random_network(
         for k in range(n_layers)
     )
     return QuantizedNetwork(layers)
+
+
+@st.composite
+def network_cases(
+    draw: st.DrawFn, config: EngineConfig, widest: int
+) -> tuple[QuantizedNetwork, int]:
+    """Networks of 1 to 6 layers of any structure for an engine, and a seed for their inputs."""
+    sizes = draw(st.lists(st.integers(1, widest), min_size=2, max_size=7))
+    structure, density, code_bits = (
+        draw(st.lists(kind, min_size=len(sizes) - 1, max_size=len(sizes) - 1))
+        for kind in (
+            st.sampled_from(["dense", "unstructured", "2:4", "1:2", "3:8"]),
+            st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+            st.integers(1, 7),
+        )
+    )
+    seed = draw(st.integers(0, 2**32 - 1))
+    network = random_network(
+        np.random.default_rng(seed), sizes, structure=structure, weight_density=density,
+        code_bits=code_bits, sum_bits=config.sum_bits, activation_bits=config.activation_bits,
+    )  # fmt: skip
+    return network, seed
 
 
 def random_inputs(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Networks that mix both units, in batches, on simulated RTL: golden's integers, whole outputs."""
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,9 @@ from gossamer.host.verify import verify
 from gossamer.rtl.config import EngineConfig
 from gossamer.rtl.formats import Unit
 from gossamer.sim.board import BoardModel, register_board
-from networks import random_inputs, random_network
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import network_cases, random_inputs, random_network
 
 ENGINES = {
     8: EngineConfig(
@@ -38,11 +41,15 @@ SHAPES = [
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mixed")]
 
 
+def url_of(bits):
+    name = f"mixed{bits}"
+    register_board(name, BoardModel(config=ENGINES[bits], clock_hz=1_000_000, divisor=4))
+    return f"sim://{name}"
+
+
 @pytest.fixture(params=sorted(ENGINES))
 def engine(request):
-    name = f"mixed{request.param}"
-    register_board(name, BoardModel(config=ENGINES[request.param], clock_hz=1_000_000, divisor=4))
-    return f"sim://{name}", ENGINES[request.param]
+    return url_of(request.param), ENGINES[request.param]
 
 
 def network_of(rng, config, sizes, structures, **options):
@@ -86,25 +93,24 @@ def test_units_take_turns_in_batches(engine, seed):
         assert verify(session, network.input.dequantize(q)) is None
 
 
-def test_random_networks(engine):
-    url, config = engine
-    rng = np.random.default_rng(11)
-    seen = set()
-    for _ in range(40):
-        n = int(rng.integers(1, 7))
-        network = network_of(
-            rng, config, [int(width) for width in rng.integers(1, 70, n + 1)],
-            [str(s) for s in rng.choice(["dense", "unstructured", "2:4", "1:4", "3:8"], n)],
-            weight_density=[float(d) for d in rng.choice([0.0, 0.05, 0.3, 1.0], n)],
-            code_bits=[int(b) for b in rng.integers(1, 8, n)],
-        )  # fmt: skip
-        with Session(network, url) as session:
-            chosen = units(session)
-            seen |= set(pairwise(chosen))
-            for batch in rng.choice(BATCHES, 2):
-                q = random_inputs(rng, network, int(batch), density=float(rng.choice([0.1, 0.6])))
-                check(session, network, q)
-    assert len(seen) == 4, "every unit before every unit"
+@pytest.mark.parametrize("bits", ENGINES)
+def test_random_networks(bits):
+    pairs = Counter()
+
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(
+        network_cases(ENGINES[bits], 64),
+        st.sampled_from(BATCHES),
+        st.sampled_from([0.0, 0.1, 0.6, 1.0]),
+    )
+    def equal_to_golden(case, n, density):
+        network, seed = case
+        with Session(network, url_of(bits)) as session:
+            pairs.update(pairwise(units(session)))
+            check(session, network, random_inputs(np.random.default_rng(seed), network, n, density))
+
+    equal_to_golden()
+    assert len(pairs) == 4, "every unit before every unit"
 
 
 @pytest.mark.parametrize("structure", ["2:4", "dense"])

@@ -113,7 +113,7 @@ def gossamer(
 )
 def compress(
     model: Annotated[
-        Path, typer.Argument(help="Weights: .npz or .safetensors.", show_default=False)
+        Path, typer.Argument(help="Network: .npz, .safetensors, .onnx.", show_default=False)
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .gossamer file to write.")],
     recipe: Annotated[

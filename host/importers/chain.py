@@ -49,8 +49,8 @@ class _Draft:
         self.low, self.high = (min(max(end, low), high) for end in (self.low, self.high))
         if self.low == self.high:
             raise InputError(
-                f"outputs of layer {self.name!r} are all {low:g}, expected limits that leave a "
-                "range; check the limits of the operators after it"
+                f"outputs of layer {self.name!r} are all {self.low:g}, expected limits that leave "
+                "a range; check the limits of the operators after it"
             )
 
     def finish(self) -> Layer:

@@ -25,6 +25,9 @@ from .onnx_walk import Doubles, Handler, Walk
 
 __all__ = ["LAYER_HANDLERS"]
 
+FLOATS = (1, 10, 11, 16)
+"""Numbers that ONNX gives the types float32, float16, float64, bfloat16."""
+
 
 def _gemm(walk: Walk, node: Node) -> None:
     attributes = node.attributes
@@ -200,8 +203,10 @@ def _pass(walk: Walk, node: Node) -> None:
 
 
 def _cast(walk: Walk, node: Node) -> None:
-    if node.attributes["to"] not in (1, 10, 11, 16) and walk.chain.final == "none":
-        raise InputError("rounds values to integers, expected a cast to floats")
+    floats = node.attributes["to"] in FLOATS
+    if walk.chain.final == "none" and (not floats or walk.grid is not None):
+        raise InputError("changes values or their meaning, expected a cast of numbers to floats")
+    walk.whole = False
 
 
 def _softmax(walk: Walk, node: Node) -> None:

@@ -62,7 +62,10 @@ def load_onnx(path: Path, masks: Path | None = None) -> Network:
     _check_operators(graph)
     walk = Walk(graph, _start(graph), _samples_last(graph))
     for node in graph.nodes:
-        _step(walk, node)
+        try:
+            _step(walk, node)
+        except InputError as error:
+            raise InputError(f"{path}: {node}: {error}") from None
     if walk.tensor != graph.output:
         raise InputError(f"{path}: output {graph.output!r} is not the end of the chain")
     if walk.grid is not None:
@@ -89,8 +92,8 @@ def _check_operators(graph: Graph) -> None:
         advice = next((text for ops, text in ADVICE.items() if bare in ops.split()), "")
         lines.append(f"{op} ({', '.join(names)}){': ' * bool(advice)}{advice}")
     raise InputError(
-        f"{graph.path}: {len(strange)} kinds of operators are not supported: {'; '.join(lines)}; "
-        f"expected {', '.join(SUPPORTED)}"
+        f"{graph.path}: operators that are not supported: {'; '.join(lines)}; expected only "
+        f"{', '.join(SUPPORTED)}"
     )
 
 
@@ -126,22 +129,15 @@ def _samples_last(graph: Graph) -> bool:
 def _step(walk: Walk, node: Node) -> None:
     graph = walk.graph
     if not graph.moving.intersection(node.inputs):
-        if node.op == "Shape":
-            graph.constants[node.outputs[0]] = walk.shape_of(node)
-            return
         if node.op in CONSTANT_HANDLERS:
             made = [CONSTANT_HANDLERS[node.op](graph, node)]
         else:
-            made = evaluate(node, graph.constants, graph)
+            made = evaluate(node, graph)
         graph.constants.update(zip([name for name in node.outputs if name], made, strict=True))
         walk.remember(node)
-        return
-    if node.op == "Shape":
+    elif node.op == "Shape":
         graph.constants[node.outputs[0]] = walk.shape_of(node)
-        return
-    walk.enter(node)
-    try:
+    else:
+        walk.enter(node)
         HANDLERS[node.op](walk, node)
-    except InputError as error:
-        raise InputError(f"{graph.path}: {node}: {error}") from None
-    walk.tensor = node.outputs[0]
+        walk.leave(node)

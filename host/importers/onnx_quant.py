@@ -41,7 +41,8 @@ def _quantize_linear(walk: Walk, node: Node) -> None:
 
 def _dequantize_linear(walk: Walk, node: Node) -> None:
     if walk.grid is None:
-        if walk.graph.dtype.startswith(("int", "uint")):  # the model's input is integers
+        if walk.whole:
+            walk.whole = False
             scale = _one(walk.constant(node, 1, "scale"), "scale")
             zero = walk.constant(node, 2, "zero point")
             offset = 0.0 if zero is None else -scale * _one(zero, "zero point")

@@ -16,8 +16,8 @@ __all__ = ["Handler", "Walk"]
 Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
 
-PASS_QUANTIZED = ("DequantizeLinear", "Flatten", "Reshape", "Transpose", "Identity")
-"""Operators that may stand between QuantizeLinear and DequantizeLinear."""
+PASS_INTEGERS = ("DequantizeLinear", "Cast", "Flatten", "Reshape", "Transpose", "Identity")
+"""Operators that take integers."""
 
 PASS_FINAL = (
     "ArgMax",
@@ -47,6 +47,8 @@ class Walk:
         Name of the tensor in the graph.
     grid : Grid, optional
         What its integers stand for, between QuantizeLinear and DequantizeLinear.
+    whole : bool
+        Whether it is still the model's input and that has integers.
     """
 
     def __init__(self, graph: Graph, chain: Chain, samples_last: bool) -> None:
@@ -55,7 +57,9 @@ class Walk:
         self.samples_last = samples_last
         self.tensor = graph.input
         self.grid: Grid | None = None
+        self.whole = graph.dtype.startswith(("int", "uint"))
         self._origins: dict[str, str] = {}
+        self._shapes = {self.tensor: chain.shape}
 
     @property
     def batch(self) -> int | None:
@@ -73,24 +77,28 @@ class Walk:
         InputError
             It branches off, or stands where it cannot.
         """
-        where = f"{self.graph.path}: {node}"
         others = [name for name in node.inputs if name in self.graph.moving - {self.tensor}]
         if others:
             takers = [str(n) for n in self.graph.nodes if others[0] in n.inputs]
             raise InputError(
-                f"{where}: the graph branches: {others[0]!r} goes to {' and to '.join(takers)}; "
+                f"the graph branches: {others[0]!r} goes to {' and to '.join(takers)}; "
                 "expected a chain, in which every tensor is used once (no skip connections)"
             )
-        if self.grid is not None and node.op not in PASS_QUANTIZED:
+        if (self.grid is not None or self.whole) and node.op not in PASS_INTEGERS:
             raise InputError(
-                f"{where} takes quantized integers, expected DequantizeLinear before it; quantize "
-                "the model with quant_format=QuantFormat.QDQ"
+                "computes with integers, expected DequantizeLinear or Cast before it; "
+                "quantize the model with quant_format=QuantFormat.QDQ"
             )
         if self.chain.final != "none" and node.op not in PASS_FINAL:
             raise InputError(
-                f"{where} follows {self.chain.final}, expected nothing after it: the host does it "
-                "at the end of the network"
+                f"follows {self.chain.final}, expected nothing after it: the host does it at the "
+                "end of the network"
             )
+
+    def leave(self, node: Node) -> None:
+        """Go on from a node's output."""
+        self.tensor = node.outputs[0]
+        self._shapes[self.tensor] = self.chain.shape
 
     def constant(self, node: Node, place: int, what: str) -> Array | None:
         """An argument of a node that must not depend on the input; None if it is left out."""
@@ -124,12 +132,12 @@ class Walk:
         )
 
     def shape_of(self, node: Node) -> Array:
-        """The tensor's shape as a constant; 0 for the batch, which Reshape takes over."""
-        shape = self.chain.shape
-        if node.inputs[0] != self.tensor or shape is None or self.samples_last:
+        """A tensor's shape as a constant; 0 for the batch, which Reshape takes over."""
+        shape = self._shapes.get(node.inputs[0])
+        if shape is None or self.samples_last:
             raise InputError(
-                f"{self.graph.path}: {node} asks for a shape that is not known; export the model "
-                "with fixed sizes of all dimensions but the batch"
+                "asks for a shape that is not known, expected fixed sizes of all dimensions but "
+                "the batch; export the model with those"
             )
         whole = np.array((0, *shape), dtype=np.int64)
         return whole[node.attributes.get("start", 0) : node.attributes.get("end")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Named arrays in `.npz` and `.safetensors` files, read one by one and never unpickled."""
+"""Named arrays in `.npz`, `.safetensors` and PyTorch's files, read and never unpickled."""
 
 import math
 import struct
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from ..errors import FormatError, InputError
+from .torch_tensors import open_state_dict
 
 __all__ = ["Container", "open_container"]
 
@@ -58,6 +59,8 @@ def open_container(path: Path) -> Container:
         Not a file of the kind its suffix says, or truncated.
     InputError
         The file is missing or cannot be read.
+    ToolError
+        Reading it takes PyTorch, which is not installed.
     """
     try:
         with path.open("rb") as stream:
@@ -68,7 +71,10 @@ def open_container(path: Path) -> Container:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     if not head:
         raise FormatError(f"{path}: the file is empty, expected named arrays")
-    return _open_npz(path, head) if path.suffix.lower() == ".npz" else _open_safetensors(path)
+    suffix = path.suffix.lower()
+    if suffix in (".pt", ".pth"):
+        return Container(path, dict(open_state_dict(path)))
+    return _open_npz(path, head) if suffix == ".npz" else _open_safetensors(path)
 
 
 def _open_npz(path: Path, head: bytes) -> Container:
@@ -142,7 +148,10 @@ def _open_safetensors(path: Path) -> Container:
 def _read_tensor(path: Path, name: str) -> Array:
     try:
         with safe_open(path, framework="numpy") as file:
-            return np.array(file.get_tensor(name))
+            array = np.array(file.get_tensor(name))
+        if array.dtype.isbuiltin != 1:  # with ml_dtypes installed numpy knows more
+            raise TypeError(str(array.dtype))
+        return array
     except (SafetensorError, TypeError, AttributeError, KeyError, ValueError) as error:
         raise FormatError(
             f"{path}: {name} is of a type that cannot be read ({error}); "

@@ -194,8 +194,9 @@ class EngineConfig:
 
     @property
     def slot_bits(self) -> int:
-        """Bits that number an activation of any layer: input slot or row slot."""
-        return max(ceil_log2(self.input_depth), ceil_log2(self.rows_per_pe * self.n_pes))
+        """Bits that number an activation of any layer: input, row of the array or of the tile."""
+        slots = max(self.input_depth, self.rows_per_pe * self.n_pes)
+        return ceil_log2(max(slots, self.output_depth if self.tile_rows else 0))
 
     @property
     def image_bits(self) -> int:

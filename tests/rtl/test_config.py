@@ -120,6 +120,8 @@ def test_derived_sizes_of_a_tile():
     assert (tiled.batch, tiled.image_bits, tiled.multipliers, tiled.tile_word_bits) == (
         4, 3, 80, 16,
     )  # fmt: skip
+    assert replace(SMALL, output_depth=1024).slot_bits == 5
+    assert replace(SMALL, output_depth=1024, tile_rows=1).slot_bits == 10, "rows of the tile"
     wide = replace(tiled, activation_bits=16, sum_bits=36)
     assert (wide.activation_bytes, wide.result_bytes, wide.shift_bits) == (2, 2048, 6)
 

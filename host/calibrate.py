@@ -18,7 +18,15 @@ from .errors import InputError
 from .network import Floats, Network, activate, as_samples
 from .quantizer import Quantizer
 
-__all__ = ["METHODS", "Method", "TensorRange", "bound_ranges", "calibrate_ranges"]
+__all__ = [
+    "METHODS",
+    "SEARCH_BITS",
+    "SOURCES",
+    "Method",
+    "TensorRange",
+    "bound_ranges",
+    "calibrate_ranges",
+]
 
 METHODS = ("error", "minmax")
 """Methods by name; a number is a percentile."""
@@ -251,11 +259,11 @@ def _tidy(one: TensorRange) -> TensorRange:
 
 
 def _count(values: Floats, one: TensorRange) -> TensorRange:
-    """With the share of values that saturate, to five decimals."""
+    """With the share of values that saturate, to four decimals."""
     quantizer = one.quantizer(SEARCH_BITS)
     steps = (values.astype(np.float64) - quantizer.origin) / quantizer.scale
     beyond = (steps < quantizer.low - 0.5) | (steps > quantizer.high + 0.5)
-    return replace(one, saturated=round(float(beyond.mean()), 5))
+    return replace(one, saturated=round(float(beyond.mean()), 4))
 
 
 def _limit(values: Floats, observed: TensorRange, method: Method) -> TensorRange:

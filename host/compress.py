@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from . import codebook as values_axis
 from . import structure as structure_axis
-from .calibrate import TensorRange, bound_ranges, calibrate_ranges
+from .calibrate import SEARCH_BITS, TensorRange, bound_ranges, calibrate_ranges
 from .errors import InputError, RecipeError
-from .network import Floats, Layer, Network
+from .network import Floats, Layer, Network, as_samples
 from .nm import check_nm, group_counts, is_nm, pair_count, parse_nm, position_bits, select_nm
 from .recipe import LayerRecipe, Recipe
 from .row_exponents import EXPONENT_BITS, share_rows
@@ -122,7 +122,8 @@ class Matrix:
 class CompressedLayer:
     """One layer: `activation` of the matrix times the input plus `bias` (n_rows,) float32.
 
-    `limits` are those of the activation ``clip``.
+    `limits` are those of the activation ``clip``. `met` is the share of the nonzero weights whose
+    input is not integer 0, in calibration data; 1 without.
     """
 
     name: str
@@ -131,6 +132,7 @@ class CompressedLayer:
     activation: str
     output: TensorRange
     limits: tuple[float, float] | None = None
+    met: float = 1.0
 
     @property
     def n_rows(self) -> int:
@@ -225,11 +227,13 @@ def compress(
     small = _with_weights(network, matrices)
     if calibration is not None:
         ranges = calibrate_ranges(small, calibration, recipe.input_range, methods)
+        met = _met_weights(small, calibration, ranges)
     else:
         ranges = bound_ranges(small, recipe.input_range)
+        met = [1.0] * len(matrices)
     layers = tuple(
-        CompressedLayer(layer.name, matrix, layer.bias, layer.activation, output, layer.limits)
-        for layer, matrix, output in zip(network.layers, matrices, ranges[1:], strict=True)
+        CompressedLayer(la.name, matrix, la.bias, la.activation, output, la.limits, share)
+        for la, matrix, output, share in zip(network.layers, matrices, ranges[1:], met, strict=True)
     )
     prunes = any(plan.prunes for plan in plans)
     notes = (*network.notes, *(() if prunes else _advice(matrices)))
@@ -250,6 +254,21 @@ def _with_weights(network: Network, matrices: list[Matrix]) -> Network:
         for layer, matrix in zip(network.layers, matrices, strict=True)
     )
     return replace(network, layers=tuple(layers))
+
+
+def _met_weights(
+    network: Network, samples: npt.ArrayLike, ranges: list[TensorRange]
+) -> list[float]:
+    """Share of each layer's nonzero weights whose input is not integer 0, in whole percents."""
+    x = as_samples("calibration data", samples, network.n_inputs)
+    found = []
+    for layer, values, one in zip(
+        network.layers, [x, *network.run_layers(x)[:-1]], ranges[:-1], strict=True
+    ):
+        active = (one.quantizer(SEARCH_BITS).quantize(values) != 0).mean(axis=0)
+        weights = np.count_nonzero(layer.weight, axis=0)
+        found.append(round(100 * float(active @ weights / max(weights.sum(), 1))) / 100)
+    return found
 
 
 def _share(layer: Layer, plan: LayerRecipe) -> Matrix:

@@ -51,6 +51,7 @@ def layer_parts(layer: CompressedLayer) -> LayerParts:
         _activation_mark(layer),
         *matrix.numbers,
         _range_line(layer.output),
+        *([] if layer.met == 1 else [round(100 * layer.met)]),
     ]
     return LayerParts(line, matrix, layer.bias.astype("<f4").tobytes())
 
@@ -172,7 +173,7 @@ def _open(raw: bytes, where: str) -> tuple[dict[str, Any], bytes]:
 def _parse_layer(
     line: list[Any], data: bytes, offset: int, where: str
 ) -> tuple[CompressedLayer, int]:
-    name, rows, cols, activation, kind, entries, n_codes, first, second, output = line
+    name, rows, cols, activation, kind, entries, n_codes, first, second, output, *share = line
     where = f"{where}: layer {name!r}"
     if type(name) is not str:
         raise FormatError(f"{where}: the name is no text; {AGAIN}")
@@ -185,7 +186,9 @@ def _parse_layer(
         )
     bias = np.frombuffer(data[start:end], "<f4").astype(np.float32)
     after, clip = _parse_activation(activation, where)
-    layer = CompressedLayer(name, matrix, bias, after, _parse_range(output), clip)
+    (met,) = share or [100]
+    check_limits({"met percentage": (met, 0, 100)}, where)
+    layer = CompressedLayer(name, matrix, bias, after, _parse_range(output), clip, met / 100)
     return layer, end
 
 

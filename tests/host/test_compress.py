@@ -138,6 +138,22 @@ def test_calibration_methods_and_stated_grids():
     assert compress(qdq, parse_recipe("[layers.a]\ncalibration = 99"), X).layers[0].output.high < 51
 
 
+def test_share_of_weights_that_meet_a_value():
+    rng = np.random.default_rng(3)
+    weight = np.zeros((20, 40))
+    weight[:, :10] = rng.normal(size=(20, 10))  # half of them at inputs that are always 0
+    x = rng.random((100, 40))
+    x[:, :5] = 0
+    x[:50, 5:10] = 0
+    layers = (Layer("a", weight, None, "relu"), Layer("b", np.ones((3, 20))))
+    for structure in ("dense", "unstructured"):
+        model = compress(Network(layers), parse_recipe(f"[default]\nstructure='{structure}'"), x)
+        assert model.layers[0].met == pytest.approx(0.25, abs=0.005)
+        hidden = model.layers[0].output
+        assert model.layers[1].met == pytest.approx(1 - hidden.share, abs=0.02)
+    assert compress(Network(layers, (0, 1))).layers[0].met == 1
+
+
 def test_bad_recipe_and_calibration():
     text = r"calibration is 99 but there is no calibration data, expected some \(--calibrate x"
     with pytest.raises(RecipeError, match=text):

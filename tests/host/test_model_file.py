@@ -34,7 +34,7 @@ def same(a: CompressedModel, b: CompressedModel) -> bool:
         x, y = one.matrix, two.matrix
         if (one.name, one.activation, one.output) != (two.name, two.activation, two.output):
             return False
-        if one.limits != two.limits:
+        if (one.limits, one.met) != (two.limits, two.met):
             return False
         if (x.structure, x.zero_code) != (y.structure, y.zero_code):
             return False
@@ -235,6 +235,8 @@ def test_rebuilt_file_is_read():
         (rebuild(set_field(1, 0, 5)), "layer 5: the name is no text"),
         (rebuild(set_field(1, 9, [0])), "the description is not valid"),
         (rebuild(set_field(1, 9, [1, 0, 0, 0, 0, 0])), "description is not valid.*range must rise"),
+        (rebuild(set_field(2, 10, 101)), r"met percentage is 101, expected 0\.\.100"),
+        (rebuild(set_field(2, 10, 0.5)), r"met percentage is 0\.5, expected 0\.\.100"),
         (rebuild(lambda lines: lines.pop()), "bytes left over"),
         (rebuild(lambda lines: lines[1].pop()), "the description is not valid"),
         (rebuild(lambda lines: lines.reverse()), "the description is not valid"),

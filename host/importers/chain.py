@@ -222,8 +222,9 @@ class Chain:
                 f"before it, which takes a square matrix; expected at most "
                 f"{math.isqrt(MAX_WEIGHTS)} features, so start with a fully connected layer"
             )
+        grid = None if self._drafts or self._is_pending else self.input
         a, b = (np.broadcast_to(v.reshape(-1), width) for v in (self._scale, self._offset))
-        self._drafts.append(_Draft(self._unique(name), np.diag(a), np.array(b)))
+        self._drafts.append(_Draft(self._unique(name), np.diag(a), np.array(b), grid=grid))
         self._scale, self._offset = np.ones(()), np.zeros(())
 
     def _unique(self, name: str) -> str:

@@ -98,7 +98,8 @@ class TensorRange:
         """Integers of `bits` bits for these values.
 
         Unsigned if the origin is an end of the range (counting downwards from the upper end, with
-        a negative scale), signed if it lies between.
+        a negative scale), signed if it lies between. A stated grid keeps its steps; steps of other
+        grids are parted as far as the integers go.
         """
         above, below = self.high - self.origin, self.origin - self.low
         sign = 1.0 if above else -1.0
@@ -111,6 +112,8 @@ class TensorRange:
             step = (self.high - self.low) / self.levels
             up, down = round(above / step), round(below / step)
             parts = min(most // max(up, 1), -least // max(down, 1) if signed else most)
+            if self.source == "declared":  # its rounding is part of the network
+                parts = min(parts, 1)
             scale = step / parts if parts else scale
         low, high = (int(np.clip(np.rint(v / scale), least, most)) for v in (-below, above))
         return Quantizer(sign * scale, self.origin, low, high, signed)

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gossamer.host.calibrate import TensorRange, bound_ranges, calibrate_ranges
@@ -250,6 +252,17 @@ def quantized_grid(one, levels):
     grid = low + np.arange(levels + 1) * (high - low) / levels
     q = one.quantizer(8)
     return grid, q.origin + q.scale * q.quantize(grid)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("levels", [15, 255])
+def test_stated_grids_are_not_refined(bits, levels):
+    """Their rounding is part of the network; pixels on a grid may have finer integers."""
+    one = TensorRange(low=0, high=3.0, origin=0, levels=levels, source="declared")
+    assert one.quantizer(bits).scale == pytest.approx(3 / levels)
+    assert one.quantizer(bits).high == levels
+    finer = replace(one, source="calibrated").quantizer(bits)
+    assert finer.high > levels or (bits, levels) == (8, 255)
 
 
 @pytest.mark.parametrize("zero_point", [0, 100, 128, 255])

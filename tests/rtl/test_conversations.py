@@ -29,13 +29,15 @@ ODDS = {
 def random_requests(rng, image, network, n):
     """Requests (command, payload, what a model needs to know), and bytes in between."""
     q = random_inputs(rng, network, n, density=0.7)
+    config = image.config
     for k in range(n):
-        slot = int(rng.integers(2))
+        slot, number = int(rng.integers(2)), int(rng.integers(config.batch))
         kind = rng.choice(list(ODDS), p=list(ODDS.values()))
         if kind == "input":
-            yield *input_of(slot, q[k]), (slot, q[k])
+            request = input_of(slot, q[k], number, config.activation_bytes)
+            yield *request, (slot, number, q[k])
         elif kind == "run":
-            yield *run_of(slot), slot
+            yield *run_of(slot, number + 1), (slot, number + 1)
         elif kind == "status":
             yield Command.STATUS, b"", None
         elif kind == "abort":
@@ -54,17 +56,16 @@ def judge_conversation(sent, answers, network, image):
     Every request has one answer in order, but a RUN that was accepted: its answer may come late,
     and not at all if an ABORT follows. What it says belongs to the inputs taken before it.
     """
-    contents = {0: np.zeros(network.layers[0].n_cols, np.int64)}
-    contents[1] = contents[0]
+    contents = np.zeros((2, image.config.batch, image.n_inputs), dtype=np.int64)
     answers = list(answers)
     direct = [a for a in answers if a[0] != Command.RUN | 0x80 or len(a[2]) == 1]
     results = [a for a in answers if a[0] == Command.RUN | 0x80 and len(a[2]) > 1]
     n_results = len(results)
-    open_runs = []  # (seq, expected outputs), before the next ABORT
+    open_runs = []  # (seq, expected outputs (images, n_outputs)), before the next ABORT
     for command, seq, known in sent:
         if command == Command.RUN and not (direct and direct[0][:2] == (command | 0x80, seq)):
-            want = golden.run(network, contents[known][None])[0].tolist()
-            open_runs.append((seq, want))
+            slot, images = known
+            open_runs.append((seq, golden.run(network, contents[slot][:images])))
             continue
         kind, got_seq, payload = direct.pop(0)
         assert (kind, got_seq) == (command | 0x80, seq)
@@ -72,8 +73,8 @@ def judge_conversation(sent, answers, network, image):
         if command == Command.INPUT:
             assert status in (Status.OK, Status.BUSY)
             if status == Status.OK:
-                slot, q = known
-                contents[slot] = q
+                slot, number, q = known
+                contents[slot, number] = q
         elif command == Command.RUN:
             assert status == Status.BUSY
         elif command == Command.LOAD:
@@ -97,20 +98,32 @@ def check_result(answer, open_runs, image):
     """The oldest run that is open must be the one that is answered."""
     seq, want = open_runs.pop(0)
     assert answer[1] == seq
-    got, counters = outputs(image, answer[2])
-    assert got == want, f"run {seq}"
+    got, counters = outputs(image, answer[2], len(want))
+    assert got == want.reshape(-1).tolist(), f"run {seq}"
     check_counters(counters, image.config)
+
+
+def engine_of(seed):
+    """Every width and batch in turn."""
+    config = replace(SMALL, n_pes=1 + seed % 3, rows_per_pe=8)
+    if seed % 2 == 0:
+        config = replace(config, tile_rows=2, tile_columns=2 + seed % 4, tile_depth=512)
+    if seed % 3 == 0:
+        config = replace(config, activation_bits=16, sum_bits=36)
+    return config
 
 
 @pytest.mark.parametrize(
     ("seed", "n"),
-    [(1, 30), *(pytest.param(seed, 240, marks=pytest.mark.slow) for seed in range(2, 6))],
+    [(1, 30), *(pytest.param(seed, 240, marks=pytest.mark.slow) for seed in range(2, 8))],
 )
 def test_random_conversation(seed, n):
     """Requests without regard for answers, damaged frames in between, answers read with pauses."""
-    config = replace(SMALL, n_pes=1 + seed % 3, rows_per_pe=8)
+    config = engine_of(seed)
     rng = np.random.default_rng(seed)
-    network = random_network(rng, (9, 8, 5), sum_bits=32, code_bits=3)
+    widths = {"activation_bits": config.activation_bits, "sum_bits": config.sum_bits}
+    options = {"structure": ["2:4", "unstructured"], "code_bits": [3, 5]} if seed % 2 == 0 else {}
+    network = random_network(rng, (9, 8, 5), **({"code_bits": 3} | widths | options))
     image = compile_network(network, config)
     engine = Engine(Identity(config, 1_000_000, b"testtest"))
     decoder = FrameDecoder()

@@ -2,6 +2,7 @@
 """Session and driver on the simulated RTL: golden's integers, also over a line full of faults."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,22 +22,35 @@ CONFIG = EngineConfig(
     n_pes=4, entry_bits=16, weight_depth=2048, rows_per_pe=64, column_words=512, codebook_depth=64,
     max_layers=4, input_depth=512, output_depth=256, rx_bytes=1024,
 )  # fmt: skip
-MODEL = BoardModel(config=CONFIG, clock_hz=12_000_000, divisor=4)
+WIDE = replace(
+    CONFIG, activation_bits=16, sum_bits=36, tile_rows=2, tile_columns=4, tile_code_bits=3,
+    tile_depth=2048,
+)  # fmt: skip
+CONFIGS = {"8 bits": CONFIG, "16 bits, batches": WIDE}
+DIVISOR = 4
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("session-board")]
 
 
+@pytest.fixture(params=CONFIGS)
+def config(request):
+    return CONFIGS[request.param]
+
+
 @pytest.fixture(autouse=True)
-def board():
-    register_board("session", MODEL)
+def board(config):
+    register_board("session", BoardModel(config=config, clock_hz=12_000_000, divisor=DIVISOR))
 
 
-@pytest.fixture(scope="module")
-def network():
+@pytest.fixture
+def network(config):
     rng = np.random.default_rng(5)
+    structure, code_bits = ("unstructured", 4) if config is CONFIG else (["2:4", "dense"], [2, 4])
     return random_network(
-        rng, (150, 40, 30), weight_density=0.2, signed=[True, False, True], relu=[False, False]
-    )
+        rng, (150, 40, 30), weight_density=0.2, signed=[True, False, True], relu=[False, False],
+        structure=structure, code_bits=code_bits, sum_bits=config.sum_bits,
+        activation_bits=config.activation_bits,
+    )  # fmt: skip
 
 
 class FaultyPort:
@@ -71,10 +85,11 @@ class FaultyPort:
 
 
 @pytest.mark.parametrize("url", ["sim://session", "sim://session?link=uart"])
-def test_device_equals_golden(network, url):
+def test_device_equals_golden(network, url, config):
     q = random_inputs(np.random.default_rng(1), network, 40)
     with Session(network, url) as session:
-        assert session.config == CONFIG
+        assert session.config == config
+        assert len({layer.unit for layer in session.image.layers}) == 1 + (config is WIDE)
         assert np.array_equal(session.run_quantized(q), golden.run(network, q))
         first = session.last_stats
         assert np.array_equal(session.run_quantized(q[:7]), golden.run(network, q[:7]))
@@ -114,6 +129,7 @@ def test_abandoned_runs_leave_no_residue(network):
     session.close()
 
 
+@pytest.mark.parametrize("config", ["8 bits"], indirect=True)
 def test_verify_names_a_flipped_weight_bit(network):
     session = Session(network, "sim://session")
     q = random_inputs(np.random.default_rng(4), network, 20)
@@ -155,7 +171,8 @@ def codebooks(n_bytes):
     return b"".join(section(Section.CODEBOOK, 0, 0, one, CONFIG) for one in values)
 
 
-def test_a_megabyte_arrives_whole_through_stalls(network):
+@pytest.mark.parametrize("config", ["8 bits"], indirect=True)
+def test_a_megabyte_arrives_whole_through_stalls():
     device = Device(FaultyPort(open_port("sim://session"), Faults(zero_reads=0.3)), "stalls")
     data = codebooks(1 << 20)
     send_image(device.link, data)
@@ -167,6 +184,7 @@ def test_a_megabyte_arrives_whole_through_stalls(network):
     device.close()
 
 
+@pytest.mark.parametrize("config", ["8 bits"], indirect=True)
 def test_loading_fills_the_line():
     device = open_device("sim://session?link=uart")
     board = device._port.board
@@ -174,7 +192,7 @@ def test_loading_fills_the_line():
     before = board.cycles
     send_image(device.link, data)
     assert commit(device.link, data)
-    bits = 10 * MODEL.divisor * len(data)
+    bits = 10 * DIVISOR * len(data)
     assert bits / (board.cycles - before) >= 0.95
     assert device.status().state in (State.CLEARING, State.READY)
     device.close()

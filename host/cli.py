@@ -113,7 +113,10 @@ def gossamer(
 )
 def compress(
     model: Annotated[
-        Path, typer.Argument(help="Network: .npz, .safetensors, .onnx.", show_default=False)
+        Path,
+        typer.Argument(
+            help="Network: .npz, .safetensors, .onnx, .pt, .pth, .mtx.", show_default=False
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .gossamer file to write.")],
     recipe: Annotated[

@@ -11,12 +11,15 @@ from ..errors import InputError
 from ..network import Network
 from .scipy import from_scipy
 from .sklearn import from_sklearn
+from .torch import from_torch
 
-__all__ = ["from_scipy", "from_sklearn", "load_network"]
+__all__ = ["from_scipy", "from_sklearn", "from_torch", "load_network"]
 
 READERS = {
     ".npz": ("arrays", "load_arrays"),
     ".safetensors": ("arrays", "load_arrays"),
+    ".pt": ("arrays", "load_arrays"),
+    ".pth": ("arrays", "load_arrays"),
     ".onnx": ("onnx_model", "load_onnx"),
     ".mtx": ("scipy", "load_matrix_market"),
 }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Networks of fully connected layers from named arrays in `.npz` and `.safetensors` files.
+"""Networks of fully connected layers from named arrays: `.npz`, `.safetensors`, PyTorch's files.
 
 ========================  ==========================================================================
 ``NAME.weight``           (outputs, inputs); each makes a layer
-``NAME.bias``             (outputs,), optional
+``NAME.bias``             (outputs,), optional; also ``NAME.bias_orig`` with ``NAME.bias_mask``
 ``NAME.mask``             0 where a weight is pruned, optional; also ``NAME.weight.mask`` and, as
                           `torch.nn.utils.prune` leaves them, ``NAME.weight_orig`` with
                           ``NAME.weight_mask``
@@ -15,7 +15,8 @@
 
 Texts may stand in the metadata of a `.safetensors` file. Unless told otherwise ReLU stands between
 layers and nothing after the last. Layers come in the order of a `.npz` file, and in the natural
-order of their names (fc2 before fc10) from `.safetensors`, which keeps no order.
+order of their names (fc2 before fc10) from `.safetensors`, which keeps no order. A state dict of
+PyTorch (`.pt`, `.pth`) holds them in the order in which the module got them.
 """
 
 import re
@@ -31,7 +32,7 @@ from ..errors import InputError
 from ..network import Layer, Network
 from .containers import Container, open_container
 
-__all__ = ["load_arrays"]
+__all__ = ["apply_mask", "load_arrays"]
 
 WEIGHTS = (".weight", ".weight_orig")
 MASKS = (".mask", ".weight.mask", ".weight_mask")
@@ -90,10 +91,15 @@ def load_arrays(path: Path, masks: Path | None = None) -> Network:
         suffixes = MASKS if masks is None else (*MASKS, ".weight", "")
         mask = mask_source.array(*(name + suffix for suffix in suffixes))
         if mask is not None:
-            weight, note = _apply_mask(f"{mask_source.path}: layer {name!r}", weight, mask)
+            weight, note = apply_mask(f"{mask_source.path}: layer {name!r}", weight, mask)
             notes.append(f"layer {name!r}: {note}")
+        bias = source.array(f"{name}.bias", f"{name}.bias_orig")
+        bias_mask = source.array(f"{name}.bias_mask")
+        if bias is not None and bias_mask is not None:
+            bias, _ = apply_mask(f"{path}: bias of layer {name!r}", bias, bias_mask)
+        _check_plain(source, name, weight)
         with _naming(path):
-            layers.append(Layer(name, weight, source.array(f"{name}.bias"), activation))
+            layers.append(Layer(name, weight, bias, activation))
     input_range = _input_range(source)
     notes += [
         f"{one.path.name}: ignored {', '.join(one.unused())}"
@@ -111,6 +117,14 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _check_plain(source: _Source, name: str, weight: Array) -> None:
+    if weight.ndim == 1 and f"{name}.running_mean" in source.container.arrays:
+        raise InputError(
+            f"{source.path}: {name!r} is a batch normalization, expected fully connected layers "
+            "only; the file does not say which layer it belongs to: hand the module to from_torch"
+        )
 
 
 def _layer_names(source: _Source) -> list[str]:
@@ -156,7 +170,14 @@ def _activations(source: _Source, names: list[str]) -> list[str]:
     return [SAME.get(text.strip().lower(), text.strip().lower()) for text in chosen]
 
 
-def _apply_mask(where: str, weight: Array, mask: Array) -> tuple[Array, str]:
+def apply_mask(where: str, weight: Array, mask: Array) -> tuple[Array, str]:
+    """Weights times mask, and a note on what that did.
+
+    Raises
+    ------
+    InputError
+        The mask has another shape, or other values than 0 and 1; `where` starts the message.
+    """
     if mask.shape != weight.shape:
         raise InputError(
             f"{where}: the mask has shape {mask.shape}, expected {weight.shape} like the weight"

@@ -13,6 +13,7 @@ def test_modules_that_are_there():
 
 def test_missing_module_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch.fx", None)
     text = r"net\.pt needs the Python module torch, .*; pip install 'gossamer\[torch\]'"
     with pytest.raises(ToolError, match=text):
         import_extra("torch", "net.pt")

@@ -2,12 +2,13 @@
 import io
 import json
 import struct
+import sys
 import zipfile
 
 import numpy as np
 import pytest
-from gossamer.host.errors import FormatError, InputError
-from gossamer.host.importers import load_network
+from gossamer.host.errors import FormatError, InputError, ToolError
+from gossamer.host.importers import from_torch, load_network
 from safetensors.numpy import save_file
 
 A = np.arange(6, dtype=np.float32).reshape(3, 2) - 2
@@ -157,6 +158,32 @@ def test_missing_and_foreign_files(tmp_path):
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(InputError, match="cannot be read"):
         load_network(tmp_path / "folder.npz")
+
+
+def test_a_missing_module_names_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    path = tmp_path / "net.pt"
+    path.write_bytes(b"PK")
+    with pytest.raises(ToolError, match=r"net\.pt: reading PyTorch files needs.*gossamer\[torch\]"):
+        load_network(path)
+    with pytest.raises(ToolError, match=r"from_torch needs the Python module torch"):
+        from_torch(None)
+
+
+def test_pruned_biases_and_batch_normalization(write):
+    mask = np.array([[1, 0], [1, 1], [0, 1]], np.float32)
+    arrays = {
+        "fc1.weight_orig": A, "fc1.weight_mask": mask,
+        "fc1.bias_orig": np.array([1.0, 2, 3]), "fc1.bias_mask": np.array([1, 0, 1]),
+    }  # fmt: skip
+    network = load_network(write(arrays))
+    assert network.layers[0].bias.tolist() == [1, 0, 3]
+    assert len(network.notes) == 1
+    arrays["bn.weight"] = arrays["bn.running_mean"] = np.ones(3)
+    with pytest.raises(
+        InputError, match=r"'bn' is a batch normalization.*hand the module to from_"
+    ):
+        load_network(write(arrays))
 
 
 @pytest.mark.parametrize(

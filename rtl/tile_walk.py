@@ -54,7 +54,7 @@ class TileWalk(wiring.Component):
     Members
     -------
     start : In(1)
-        Walk a layer; only when the walk before is over.
+        Walk a layer; only when the rows of the layer before have left.
     layer : In(layer_layout)
         Steady from `start` until `word.final`.
     word : Out(tile_word_layout)

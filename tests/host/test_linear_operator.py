@@ -2,11 +2,16 @@
 """Products of integer matrices and vectors are exact, whatever their type, shape and scale."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from fake_device import CONFIG, FakeDevice, FakePort
+from gossamer.host.device import Device
 from gossamer.host.errors import DeviceError, InputError, ToolError
+from gossamer.host.limbs import limb_product
 from gossamer.host.linear_operator import ExactProduct
+from gossamer.host.triplets import Triplets
 
 sparse = pytest.importorskip("scipy.sparse")
 linalg = pytest.importorskip("scipy.sparse.linalg")
@@ -97,6 +102,23 @@ def test_x_is_checked_and_never_changed():
 def test_what_cannot_be_exact_is_refused(matrix, input_range, text):
     with pytest.raises(InputError, match=text):
         ExactProduct(matrix, input_range)
+
+
+@pytest.mark.parametrize(("bits", "sums", "limbs"), [(8, 32, 3), (16, 36, 2)])
+def test_limbs_are_made_for_the_device(bits, sums, limbs):
+    config = replace(CONFIG, activation_bits=bits, sum_bits=sums)
+    matrix = integers((6, 9), 0.9, 2000)
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    network = limb_product(
+        Triplets.of("m", matrix), (low, high), activation_bits=bits, sum_bits=sums
+    ).network
+    device = Device(FakePort(FakeDevice(network, config)), "fake")
+    x = RNG.integers(low, high + 1, (5, 9))
+    with ExactProduct(matrix, (low, high), device) as product:
+        assert len(product.session.network.layers) == limbs
+        assert np.array_equal(product.run(x), x @ matrix.T)
+    with ExactProduct(matrix, (low, high), device) as again:  # still open
+        assert np.array_equal(again.run(x), x @ matrix.T)
 
 
 def test_devices_that_are_not_there():

@@ -97,6 +97,7 @@ class TileLane(wiring.Component):
         ]
         m.d.sync += word.eq(weights.data)
 
+        # |weight| <= 2**15 and |operand| < 2**A bound a product.
         codes, products = [], []
         for k in range(2):
             pair = word.word_select(k, 2 + config.tile_code_bits)
@@ -112,7 +113,7 @@ class TileLane(wiring.Component):
             for image in range(images):
                 value = self.data[image][position]
                 operand = Signal(signed(bits + 1), name=f"operand{k}_{image}", reset_less=True)
-                product = Signal(signed(bits + 17), name=f"product{k}_{image}", reset_less=True)
+                product = Signal(signed(bits + 16), name=f"product{k}_{image}", reset_less=True)
                 m.d.sync += [
                     operand.eq(Cat(value, self.layer.signed_in & value[-1])),
                     product.eq(codebook.weight * operand),
@@ -121,7 +122,7 @@ class TileLane(wiring.Component):
         m.d.comb += self.zero_codes.eq(sum(~code.any() for code in codes))
 
         for image in range(images):
-            both = Signal(signed(bits + 18), name=f"both{image}", reset_less=True)
+            both = Signal(signed(bits + 17), name=f"both{image}", reset_less=True)
             m.d.sync += both.eq(products[image] + products[images + image])
             with m.If(self.add):
                 m.d.sync += self.sums[image].eq(Mux(self.first, 0, self.sums[image]) + both)

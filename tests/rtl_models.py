@@ -302,8 +302,7 @@ def random_tile_layer(
 def tile_words(codes: np.ndarray, two_pass: bool, config: EngineConfig) -> np.ndarray:
     """Words of the tile's weight memories, (tile_rows, blocks x groups x passes) int64.
 
-    One pass takes a group's entries in ascending order; a place without an entry is position 0 and
-    code 0. Two passes take positions 0 and 1, then 2 and 3, with code 0 where nothing is stored.
+    A group's entries come in ascending order; places without an entry are position 0 and code 0.
 
     Parameters
     ----------
@@ -315,13 +314,11 @@ def tile_words(codes: np.ndarray, two_pass: bool, config: EngineConfig) -> np.nd
     padded = np.full((blocks * config.tile_rows, 4 * groups), -1)
     padded[:rows, :cols] = codes
     grouped = padded.reshape(blocks, config.tile_rows, groups, 4)
-    if two_pass:
-        positions = np.broadcast_to(np.arange(4), grouped.shape)
-    else:
-        assert (grouped >= 0).sum(axis=-1).max() <= 2
-        positions = np.argsort(grouped < 0, axis=-1, kind="stable")[..., :2]
-        grouped = np.take_along_axis(grouped, positions, axis=-1)
-        positions = np.where(grouped < 0, 0, positions)
+    n = 4 if two_pass else 2
+    assert (grouped >= 0).sum(axis=-1).max() <= n
+    positions = np.argsort(grouped < 0, axis=-1, kind="stable")[..., :n]
+    grouped = np.take_along_axis(grouped, positions, axis=-1)
+    positions = np.where(grouped < 0, 0, positions)
     pairs = (blocks, config.tile_rows, groups, 1 + two_pass, 2)
     words = pack_tile_words(positions.reshape(pairs), np.maximum(grouped, 0).reshape(pairs), config)
     return words.transpose(1, 0, 2, 3).reshape(config.tile_rows, -1)

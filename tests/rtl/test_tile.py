@@ -402,9 +402,7 @@ def test_words_of_a_matrix():
     assert first == [0b1001_11_0101_01, 0b0000_00_0011_00, 0b0010_10_0001_00, 0]
     assert second == [0b0000_00_0010_11, 0, 0, 0]
     words = tile_words(codes[:1], True, config)[0].tolist()
-    assert words == [
-        0b0101_01_0000_00, 0b1001_11_0000_10, 0b0000_01_0011_00, 0b0000_11_0000_10,
-    ]  # fmt: skip
+    assert words == [0b1001_11_0101_01, 0, 0b0000_00_0011_00, 0]
 
 
 def test_writes_for_others_change_nothing():

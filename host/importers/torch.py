@@ -56,9 +56,10 @@ def from_torch(module: Any, example_input: Any = None) -> Network:
             f"module is a {type(module).__name__}, expected a torch.nn.Module; a file of a state "
             "dict is read by load_network"
         )
+    bare = fx.Tracer().is_leaf_module(module, "")  # which is traced as a part only
     with _evaluating(module), torch.no_grad():
         try:
-            traced = fx.symbolic_trace(module)
+            traced = fx.symbolic_trace(torch.nn.Sequential(module) if bare else module)
         except Exception as error:  # whatever the module's forward makes of a symbol
             raise InputError(
                 f"forward of {type(module).__name__} cannot be traced ({error}); expected a chain "

@@ -183,6 +183,28 @@ def test_leftovers_of_pruning_equal_their_removal(tmp_path, suffix):
             assert np.array_equal(layer.bias, expected.bias)
 
 
+def test_one_layer_and_parametrized_weights():
+    module = nn.Linear(6, 4)
+    assert_same(module, from_torch(module), 6)
+    prune.l1_unstructured(module, "weight", amount=0.5)
+    with torch.no_grad():
+        module.weight_orig.mul_(2.0)
+    assert_same(module, from_torch(module), 6)
+    module = nn.Sequential(torch.nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), nn.ReLU())
+    with torch.no_grad():
+        module[0].parametrizations.weight.original0.mul_(3.0)
+    assert_same(module, from_torch(module), 6)
+
+
+def test_one_layer_used_twice():
+    class Twice(Residual):
+        def forward(self, x):
+            return self.fc1(F.relu(self.fc1(x)))
+
+    network = from_torch(Twice())
+    assert [layer.name for layer in network.layers] == ["fc1", "fc1_2"]
+
+
 def test_state_dict_order_masks_and_checkpoints(tmp_path):
     path, masks = tmp_path / "net.pt", tmp_path / "masks.pt"
     state = {"zeta.weight": torch.ones(3, 2), "zeta.bias": torch.ones(3), "b.weight": torch.eye(3)}
@@ -335,6 +357,8 @@ def hooked():
         (nn.Sequential(nn.Linear(4, 2), nn.Softmax(1), nn.Linear(2, 2)), "2 follows softmax"),
         (nn.Sequential(nn.Linear(4, 2), nn.Softmax(0)), "1 works along dimension 0, expected 1"),
         (nn.Sequential(nn.Flatten(0), nn.Linear(4, 2)), "0 flattens dimensions 0 to -1"),
+        (nn.Tanh(), r"0 \(Tanh\): train with ReLU"),
+        (nn.DataParallel(nn.Linear(4, 2)), r"0 \(DataParallel\): leave it out"),
         (nn.Sequential(nn.LSTM(4, 4)), r"0 \(LSTM\): the engine runs layers one after the other"),
         (nn.Sequential(nn.Linear(4, 2), nn.LayerNorm(2)), r"1 \(LayerNorm\): .*BatchNorm1d"),
         (

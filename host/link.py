@@ -296,6 +296,8 @@ class Link:
         if data and not frames:
             self._noise = (self._noise + data)[-16:]
         now = time.monotonic()
+        if data and self._decoder.arriving in self._open:  # a long answer takes its time
+            self._heard_at = now
         if self.damaged != damaged and self._open:  # likely the answer that is due next
             oldest = min(self._open.values(), key=lambda ticket: ticket.order)
             if now - oldest.sent_at > HASTE:

@@ -72,6 +72,15 @@ class FrameDecoder:
         self.damaged = 0
         self.oversize = 0
 
+    @property
+    def arriving(self) -> tuple[int, int] | None:
+        """Type and seq of the frame that has begun; None without a head, or past its length."""
+        head = _unstuff(self._piece[: 2 * _HEADER.size])
+        if len(head) < _HEADER.size:
+            return None
+        kind, seq, length = _HEADER.unpack_from(head)
+        return (kind, seq) if len(self._piece) <= 2 * (length + OVERHEAD) else None
+
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes from the line; return the good frames completed by them, in order."""
         frames = []

@@ -104,6 +104,40 @@ def test_lost_answer_is_asked_for_again_as_soon_as_it_was_overtaken():
     assert device.requests == [Command.STATUS] * 4
 
 
+class Dripping(FakePort):
+    """A slow line: eight bytes at a time, up to `limit` in all."""
+
+    limit = 10**9
+
+    def read(self, size=1):
+        time.sleep(0.002)
+        data = super().read(min(8, self.limit))
+        self.limit -= len(data)
+        return data
+
+
+def test_long_answer_is_not_silence():
+    """It is not asked for again while it comes, however long that takes."""
+    device = FakeDevice()
+    device.identity = bytes(range(256)) * 10
+    link = Link(Dripping(device), "fake", timeout=2.0)
+    started = time.monotonic()
+    assert link.request(Command.HELLO) == device.identity
+    assert time.monotonic() - started > 2 * link.timeout / 8
+    assert link.repeats == 0
+
+
+def test_long_answer_that_breaks_off_is_silence():
+    device = FakeDevice()
+    device.identity = bytes(2560)
+    port = Dripping(device)
+    port.limit = 1000
+    link = Link(port, "fake", timeout=0.4)
+    with pytest.raises(DeviceTimeout, match=r"no answer within 0.4 s and \d+ attempts"):
+        link.request(Command.HELLO)
+    assert link.repeats > 3
+
+
 def test_silence_ends_in_a_timeout_that_says_what_was_expected():
     link, device = make_link(Faults(silent_after=1))
     assert link.request(Command.HELLO) == IDENTITY

@@ -27,6 +27,30 @@ def test_frames_come_back_whatever_the_pieces(piece):
     assert (decoder.damaged, decoder.oversize) == (0, 0)
 
 
+@pytest.mark.parametrize("payload", [b"", b"ab", bytes([FLAG]) * 300])
+@pytest.mark.parametrize("head", [(0x86, 9), (ESCAPE, FLAG)])
+def test_frame_that_arrives_is_known_by_its_head(head, payload):
+    line = encode_frame(Frame(*head, payload))
+    decoder = FrameDecoder()
+    seen = []
+    for byte in line[:-1]:
+        assert decoder.feed(bytes([byte])) == []
+        seen.append(decoder.arriving)
+    first = seen.index(head)
+    assert first == 3 + sum(byte in (FLAG, ESCAPE) for byte in head)
+    assert seen == [None] * first + [head] * (len(line) - 1 - first)
+    assert len(decoder.feed(line[-1:])) == 1
+    assert decoder.arriving is None
+
+
+def test_frame_longer_than_its_head_says_does_not_arrive():
+    decoder = FrameDecoder()
+    decoder.feed(Frame(0x86, 1, b"ab").message)
+    assert decoder.arriving == (0x86, 1)
+    decoder.feed(bytes(30))
+    assert decoder.arriving is None
+
+
 @pytest.mark.parametrize("position", range(12))
 def test_one_damaged_byte_drops_one_frame(position):
     good = encode_frame(Frame(2, 9, b"abc"))

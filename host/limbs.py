@@ -95,16 +95,17 @@ def limb_product(
     x_at, limbs_at = used, np.zeros(0, np.int64)
     rows, steps = np.zeros((2, 0), np.int64)
     layers: list[QuantizedLayer] = []
+    # x_at, limbs_at: where a layer finds the inputs that are used, and the limbs made so far
     for left in range(int(n_limbs.max()) - 1, -1, -1):
         passed = np.concatenate((x_at, limbs_at)) if left else limbs_at
         fresh = np.flatnonzero(n_limbs > left)
         out = np.full(matrix.shape[0], -1)
         out[fresh] = len(passed) + np.arange(len(fresh))
-        taken = out[matrix.rows] >= 0
+        taken = out[matrix.rows] >= 0  # a row with few limbs joins in the last layers only
         size = len(passed) + len(fresh)
         bias, shift = np.zeros((2, size), np.int64)
         bias[out[fresh]] = (low << exponents[left]) - least[fresh]
-        np.add.at(bias, out[rows], low << steps)
+        np.add.at(bias, out[rows], low << steps)  # limbs are stored from `low` up
         shift[out[fresh]] = exponents[left]
         entries = (
             np.concatenate((np.arange(len(passed)), out[matrix.rows[taken]], out[rows])),

@@ -190,6 +190,19 @@ def test_input_of_a_batch_that_got_lost_is_sent_again():
     assert fake.requests.count(Command.INPUT) > 2 * len(range(4))
 
 
+def test_runs_of_more_pieces_than_there_are_sequence_numbers():
+    """Numbers come round while a run is open; no answer is taken for another one's."""
+    config = replace(BATCHES[4], input_depth=2048)
+    network = random_network(np.random.default_rng(1), (1700, 5), weight_density=0.1, **WIDE)
+    device, fake = make(network, timeout=10.0, config=config)
+    image = compile_network(network, config)
+    device.load(image)
+    fake.requests.clear()
+    check(network, device, image, 2, n=9)
+    assert fake.requests.count(Command.INPUT) == 9 * 1700 * 2 // 40
+    assert fake.requests.count(Command.RUN) == 3
+
+
 def test_layers_of_batches_one_by_one():
     config = BATCHES[4]
     network = network_for(config)

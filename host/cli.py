@@ -136,12 +136,18 @@ def compress(
     commands.compress_file(model, output, recipe, calibrate, masks, json)
 
 
-@app.command(epilog="Example: gossamer info net.gossamer")
-def info(model: Model, json: Json = False) -> None:
-    """Show what a .gossamer file holds: layers, sizes, ranges of activations."""
+@app.command(epilog="Example: gossamer info net.gossamer --board icebreaker")
+def info(
+    model: Model,
+    board: Annotated[
+        str | None, typer.Option("--board", help="Whose engine; that of simulations without it.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what a .gossamer file holds, how fast it runs, and where sparse does not win."""
     from . import show
 
-    show.show_file(model, json)
+    show.show_file(model, board, json)
 
 
 @app.command(epilog="Example: gossamer run net.gossamer --input x.npy --labels y.npy --device sim")

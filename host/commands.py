@@ -20,7 +20,7 @@ from .files import open_atomic, read_npy
 from .importers import load_network
 from .recipe import load_recipe
 from .session import Session
-from .show import print_model
+from .show import model_document, print_model
 from .verify import verify
 
 __all__ = [
@@ -53,7 +53,10 @@ def compress_file(
     model_file.save(compressed, output)
     for warning in compressed.warnings:
         note(f"warning: {warning}")
-    print_model(compressed, output, as_json)
+    if as_json:
+        print_json(model_document(compressed, output))
+    else:
+        print_model(compressed, output)
 
 
 def run_file(

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-__all__ = ["note", "print_json", "print_lines", "print_table", "track"]
+__all__ = ["WIDTH", "note", "print_json", "print_lines", "print_table", "track"]
 
 WIDTH = 100
 PATIENCE = 2.0

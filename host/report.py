@@ -97,26 +97,35 @@ def range_rows(model: CompressedModel) -> list[Row]:
 
     Keys: ``tensor``, ``low``, ``high`` (clip limits), ``origin`` (the value that becomes integer
     0), ``share`` (of calibration values that equal it), ``levels`` (steps of an exact grid, or 0),
-    ``source`` (``calibrated``, ``declared`` or ``bounds``).
+    ``source`` (``calibrated``, ``declared`` or ``bounds``), ``saturated`` (share of calibration
+    values beyond the limits).
     """
     tensors = [("input", model.input), *((layer.name, layer.output) for layer in model.layers)]
-    keys = ("low", "high", "origin", "share", "levels", "source")
+    keys = ("low", "high", "origin", "share", "levels", "source", "saturated")
     return [{"tensor": name, **{key: getattr(one, key) for key in keys}} for name, one in tensors]
 
 
 def range_table(rows: list[Row]) -> Cells:
     """Heads and cells of `range_rows`."""
-    heads = ["tensor", "low", "high", "integer 0 is", "share of it", "grid steps", "source"]
+    heads = ["tensor", "low", "high", "integer 0 is", "share of it", "saturated", "grid steps"]
+    heads.append("source")
     body: list[list[object]] = [
         [
             row["tensor"],
             f"{row['low']:.5g}",
             f"{row['high']:.5g}",
             f"{row['origin']:.5g}",
-            f"{row['share']:.1%}" if row["source"] == "calibrated" else "",
+            *_shares(row),
             row["levels"] or "",
             row["source"],
         ]
         for row in rows
     ]
     return heads, body
+
+
+def _shares(row: Row) -> tuple[str, str]:
+    """Share of integer 0 and of saturated values, where there were calibration values."""
+    if row["source"] == "calibrated" or row["share"] or row["saturated"]:
+        return f"{row['share']:.1%}", f"{row['saturated']:.2%}"
+    return "", ""

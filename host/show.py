@@ -3,55 +3,127 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
+from typing import Any
 
 from . import model_file
 from .compress import CompressedModel
-from .console import print_json, print_lines, print_table
+from .console import WIDTH, print_json, print_lines, print_table
+from .explain import FORMS, Engine, Explanation, explain
 from .files import read_npy
 from .importers import load_network
 from .report import range_rows, range_table, size_rows, size_table, structure_table
 from .trace import Trace, trace
 
-__all__ = ["print_model", "show_file", "trace_file"]
+__all__ = ["model_document", "print_model", "show_file", "trace_file"]
 
 CAUSES = 5
 """Causes that `trace` lists on a terminal; JSON has them all."""
 
 
-def show_file(model: Path, as_json: bool) -> None:
+def show_file(model: Path, board: str | None, as_json: bool) -> None:
     """`gossamer info`."""
-    print_model(model_file.load(model), model, as_json)
-
-
-def print_model(model: CompressedModel, path: Path, as_json: bool) -> None:
-    """What a model holds, as tables or JSON."""
-    sizes, ranges = size_rows(model), range_rows(model)
-    total = sizes[-1]
-    ratio = total["dense_fp32"] / total["ours"]
+    compressed = model_file.load(model)
+    explanation = explain(compressed, _engine(board))
     if as_json:
-        print_json(
-            {
-                "file": str(path),
-                "inputs": model.n_inputs,
-                "outputs": model.n_outputs,
-                "final": model.final,
-                "bytes": total["ours"],
-                "ratio": ratio,
-                "sizes": sizes,
-                "tensors": ranges,
-                "notes": model.notes,
-                "warnings": model.warnings,
-            }
-        )
+        print_json(model_document(compressed, model) | {"engine": asdict(explanation)})
         return
-    print_table(*structure_table(sizes), title="Weights")
+    print_model(compressed, model)
+    _print_explanation(explanation)
+
+
+def _engine(board: str | None) -> Engine:
+    if board is None:
+        return Engine()
+    from ..boards.common import find_board
+
+    found = find_board(board)
+    return Engine(name=board, config=found.config, clock_hz=found.clock_hz, baud=found.baud)
+
+
+def _print_explanation(found: Explanation) -> None:
     print_lines("")
-    print_table(*size_table(sizes), title="Bytes")
+    heads = ["layer", "runs on", "waits for", "zero inputs", "as stored", *FORMS]
+    body = [
+        [
+            one.layer,
+            one.unit,
+            one.limit,
+            f"{one.zero_share:.1%}",
+            round(one.cycles),
+            *(
+                f"{form.cycles:,.0f}{'*' if form.dropped else ''}"
+                for form in (one.forms[name] for name in FORMS)
+            ),
+        ]
+        for one in found.layers
+    ]
+    title = f"Estimated cycles per image on {found.engine}: {found.multipliers} multipliers"
+    print_table(heads, body, title=title)
     print_lines("")
-    print_table(*range_table(ranges), title="Activations")
+    heads = ["layer", "density", "as stored", *FORMS, "pays below", "faster below", "bits lost"]
+    body = [
+        [
+            one.layer,
+            f"{one.density:.1%}",
+            one.bytes,
+            *(f"{one.forms[name].bytes:,}" for name in FORMS),
+            "never" if one.bytes_below is None else f"{one.bytes_below:.0%}",
+            "never" if one.cycles_below is None else f"{one.cycles_below:.0%}",
+            " / ".join(str(bits) for bits in one.lost_bits.values()),
+        ]
+        for one in found.layers
+    ]
+    print_table(heads, body, title="Bytes of the weights, and the density below which pruning pays")
+    print_lines(*_remarks(found))
+
+
+def _remarks(found: Explanation) -> list[str]:
+    widths = " / ".join(str(bits) for bits in found.layers[0].lost_bits)
+    lines = [f"bits lost: of 16 codebook bits, to sums of {widths} bits that must not overflow"]
+    if any(form.dropped for one in found.layers for form in one.forms.values()):
+        lines.append("*: 2:4 has no place for some of the nonzero weights")
+    if found.misfit:
+        lines.append(f"{found.misfit}; figures are as if it did, on the sparse array")
+    lines.append(
+        f"an image takes {found.cycles:,.0f} cycles, {found.milliseconds:.4f} ms at "
+        f"{found.clock_hz / 1e6:g} MHz, and {found.link_milliseconds:.4f} ms on the link at "
+        f"{found.baud:,} baud"
+        + ("; the link limits, fewer cycles change little" if found.limit == "link" else "")
+    )
+    lines += [one.advice for one in found.layers if one.advice]
+    return ["", *(fill(line, WIDTH, subsequent_indent="  ") for line in lines)]
+
+
+def model_document(model: CompressedModel, path: Path) -> dict[str, Any]:
+    """What a model holds, for JSON."""
+    sizes = size_rows(model)
+    total = sizes[-1]
+    return {
+        "file": str(path),
+        "inputs": model.n_inputs,
+        "outputs": model.n_outputs,
+        "final": model.final,
+        "bytes": total["ours"],
+        "ratio": total["dense_fp32"] / total["ours"],
+        "sizes": sizes,
+        "tensors": range_rows(model),
+        "notes": model.notes,
+        "warnings": model.warnings,
+    }
+
+
+def print_model(model: CompressedModel, path: Path) -> None:
+    """What a model holds, as tables."""
+    document = model_document(model, path)
+    print_table(*structure_table(document["sizes"]), title="Weights")
+    print_lines("")
+    print_table(*size_table(document["sizes"]), title="Bytes")
+    print_lines("")
+    print_table(*range_table(document["tensors"]), title="Activations")
     print_lines(
         "",
-        f"{path}: {total['ours']:,} bytes, {ratio:.1f}x smaller than dense fp32, "
+        f"{path}: {document['bytes']:,} bytes, {document['ratio']:.1f}x smaller than dense fp32, "
         f"{model.n_inputs} inputs, {model.n_outputs} outputs",
         *([] if model.final == "none" else [f"{model.final} of the outputs: done on the host"]),
         *model.notes,

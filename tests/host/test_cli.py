@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,75 @@ def test_info_says_the_same_as_compress(folder: Path) -> None:
     assert (document["inputs"], document["outputs"]) == (8, 3)
     assert document["bytes"] == Path("net.gossamer").stat().st_size
     assert "smaller than dense fp32" in invoke("info", "net.gossamer")[1]
+
+
+def zeros_60_percent(sizes: tuple[int, ...]) -> None:
+    """Write a network whose weights are 60 % zeros, and inputs without any."""
+    rng = np.random.default_rng(5)
+    arrays = {}
+    for k, (n_in, n_out) in enumerate(pairwise(sizes)):
+        weight = rng.normal(0, n_in**-0.5, (n_out, n_in))
+        order = rng.permutation(weight.size)
+        weight.reshape(-1)[order[: round(0.6 * weight.size)]] = 0
+        arrays[f"fc{k + 1}.weight"] = weight
+        arrays[f"fc{k + 1}.bias"] = rng.normal(0, 0.1, n_out)
+    np.savez("zeros.npz", **arrays)
+    np.save("z.npy", 0.1 + rng.random((100, sizes[0])))
+
+
+def test_info_says_which_layers_gain_nothing_from_60_percent_zeros(folder: Path) -> None:
+    zeros_60_percent((300, 64, 16, 10))
+    Path("r.toml").write_text("[layers.fc1]\nstructure = 'dense'\n")
+    options = ["--calibrate", "z.npy", "--recipe", "r.toml"]
+    assert invoke("compress", "zeros.npz", "-o", "z.gossamer", *options)[0] == 0
+    status, out, err = invoke("info", "z.gossamer", "--json")
+    assert (status, err) == (0, "")
+    engine = json.loads(out)["engine"]
+    layers = {one["layer"]: one for one in engine["layers"]}
+    assert [one["structure"] for one in layers.values()] == [
+        "dense",
+        "unstructured",
+        "unstructured",
+    ]
+    first, second, third = layers.values()
+    # stored dense its zeros cost cycles; below this density unstructured would gain
+    assert first["cycles"] > 2 * first["forms"]["unstructured"]["cycles"]
+    assert 0.8 < first["cycles_below"] < 0.95
+    assert "gains no cycles because it is stored dense" in first["advice"]
+    assert f"gain below {first['cycles_below']:.0%} of the weights" in first["advice"]
+    # as few rows as PEs: a cycle per input, whatever the density
+    assert second["cycles_below"] is None
+    assert third["cycles_below"] is None
+    assert "gains no cycles from zeros, and would at no density" in second["advice"]
+    assert 0.7 < second["bytes_below"] < 0.95
+    assert first["lost_bits"].keys() == {"32", "36"}
+    assert engine["limit"] == "link"
+    out = invoke("info", "z.gossamer")[1]
+    assert max(map(len, out.splitlines())) <= 100
+    text = " ".join(out.split())
+    assert all(one["advice"] in text for one in layers.values())
+    assert "Estimated cycles per image on sim: 16 multipliers" in text
+    assert f"{first['bytes_below']:.0%} {first['cycles_below']:.0%}" in text
+    assert f"{second['bytes_below']:.0%} never" in text
+    assert "ms at 50 MHz" in text
+    assert "the link limits, fewer cycles change little" in text
+    assert "saturated" in text
+
+
+def test_info_of_a_board(folder: Path) -> None:
+    zeros_60_percent((300, 64, 16, 10))
+    assert invoke("compress", "zeros.npz", "-o", "z.gossamer", "--calibrate", "z.npy")[0] == 0
+    engine = json.loads(invoke("info", "z.gossamer", "--board", "icebreaker", "--json")[1])[
+        "engine"
+    ]
+    assert (engine["engine"], engine["pes"], engine["clock_hz"]) == ("icebreaker", 2, 24_000_000)
+    assert [one["advice"] for one in engine["layers"]] == ["", "", ""]
+    assert engine["layers"][0]["lost_bits"]["24"] > engine["layers"][0]["lost_bits"]["32"]
+    assert "codebook values: 576 needed, 256 available" in engine["misfit"]
+    out = invoke("info", "z.gossamer", "--board", "icebreaker")[1]
+    assert "on icebreaker: 2 multipliers" in out
+    assert "codebook values: 576 needed, 256 available" in out
+    assert "board: 'nosuch' is unknown" in refused("info", "z.gossamer", "--board", "nosuch")
 
 
 def test_trace_names_no_layer_of_a_good_model(folder: Path) -> None:

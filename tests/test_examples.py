@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import mnist
+import onnx_mnist
 import sklearn_digits
 from threadpoolctl import threadpool_limits
 
@@ -77,6 +78,21 @@ def test_figures_on_simulated_rtl(data, capsys):
     assert status == 0
     assert "equal, all outputs" in text
     assert "0 predictions differ, 1.0000 x the cycles" in text
+
+
+@pytest.mark.slow
+def test_quantized_onnx_models(data, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # as quick and the same where it is installed
+    kept = data / "kept"
+    assert onnx_mnist.main([str(data), str(data / "net.npz"), "--keep", str(kept)]) == 0
+    title, heads, *lines = capsys.readouterr().out.splitlines()
+    assert title == "written node by node, as torch.onnx does"
+    assert heads.split()[-4:] == ["as", "users", "run", "it"]
+    assert len(lines) == len(list(kept.iterdir())) == 9
+    for line in lines:
+        says, ours, differ, _ = (float(field.rstrip("%")) for field in line.split()[-4:])
+        assert abs(says - ours) <= 100 * differ / 20
+        assert differ <= 2
 
 
 def test_scikit_learn_digits(capsys):

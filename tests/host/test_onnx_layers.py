@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """ONNX import: every operator against numpy or onnxruntime, names, shapes, and what is refused."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -313,6 +316,11 @@ def test_unsupported_operators_are_named_all_at_once(tmp_path):
     assert "Tanh (makes c): replace the activation by Relu or Clip and train again" in text
     assert "com.microsoft.QGemm (q): quantize with quant_format=QuantFormat.QDQ" in text
     assert all(op in text for op in SUPPORTED)
+
+
+def test_documentation_names_every_operator():
+    text = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text()
+    assert all(re.search(rf"^\| .*\b{op}\b", text, re.MULTILINE) for op in SUPPORTED)
 
 
 def refused(text, nodes, constants=None, **options):

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from gossamer.host import golden
 from gossamer.host.compress import compress
 from gossamer.host.console import track
 from gossamer.host.importers import load_network
@@ -61,11 +62,11 @@ def measure(network: Network, x: np.ndarray, calibration: np.ndarray, device: st
     """Predictions, cycles, and whether all outputs equal the golden model's."""
     model = compress(network, calibration=calibration)
     equal, predictions, cycles = True, [], 0
-    with Session(model, "golden") as golden, Session(model, device) as session:
+    with Session(model, device) as session:
         for start in track(range(0, len(x), CHUNK), title, -(-len(x) // CHUNK)):
             q = session.quantize(x[start : start + CHUNK])
             outputs = session.run_quantized(q)
-            equal &= np.array_equal(outputs, golden.run_quantized(q))
+            equal &= np.array_equal(outputs, golden.run(session.network, q))
             real = session.outputs[0].quantizer.dequantize(outputs)
             predictions.append(real.argmax(axis=1))
             cycles += 0 if session.last_stats is None else session.last_stats.cycles

@@ -94,7 +94,21 @@ class Ulx3sTop(Elaboratable):
 
 BOARD = Board(
     name="ulx3s-85f",
-    config=EngineConfig(n_pes=4, weight_depth=8192, column_words=512),
+    config=EngineConfig(
+        n_pes=32,
+        activation_bits=16,
+        sum_bits=36,
+        entry_bits=14,  # a bias still takes three words
+        weight_depth=2048,
+        rows_per_pe=32,  # sums and output lists fit distributed RAM
+        column_words=512,
+        count_bits=3,  # a column record fills the 36 bits of a block RAM
+        codebook_depth=256,
+        input_depth=1024,
+        tile_rows=8,
+        tile_depth=2048,
+        tile_bias_depth=512,
+    ),
     clock_hz=50_000_000,
     baud=1_000_000,
     device=LFE5U_85F,

@@ -16,7 +16,7 @@ from gossamer.rtl.tools import Tool, ToolRun
 
 BASELINES = Path(__file__).parent.parent / "baselines"
 SMALL = EngineConfig(
-    n_pes=2, activation_bits=16, sum_bits=36, weight_depth=2048, rows_per_pe=64, column_words=512,
+    n_pes=2, activation_bits=16, sum_bits=36, weight_depth=2048, rows_per_pe=48, column_words=512,
     count_bits=3, codebook_depth=256, max_layers=8, input_depth=1024, output_depth=256, tile_rows=1,
     tile_depth=2048, tile_bias_depth=512,
 )  # fmt: skip

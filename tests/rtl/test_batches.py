@@ -192,27 +192,31 @@ def test_images_of_a_slot():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("structure", ["2:4", "unstructured"])
-def test_slot_is_busy_for_all_its_images(structure):
-    """From RUN on until the last image has been read, whichever image is to be written."""
-    config = replace(FOUR, input_depth=64)
+def test_slot_is_busy_until_the_last_image_has_been_read(structure):
+    """Whichever image is written as soon as the slot takes it: the run has read the old one."""
+    config = replace(FOUR, tile_code_bits=3)
+    code_bits = 3 if structure == "2:4" else 4
     image, q, want = example(
-        config, (64, 20, 14), 2, n=8, structure=[structure, "2:4"], weight_density=1.0
-    )
+        config, (16, 12, 5), 2, structure=[structure, "2:4"], weight_density=1.0,
+        code_bits=[code_bits, 2],
+    )  # fmt: skip
+    assert units(image)[0] == (Unit.TENSOR_TILE if structure == "2:4" else Unit.SPARSE_ARRAY)
 
     async def conversation(host):
         await host.load(image)
-        await host.fill(0, q[:4])
-        await host.fill(1, q[4:])
-        (run,) = await host.post(run_of(0, 4))
         for number in range(4):
-            status = await host.request(*input_of(0, q[4], number))
-            assert status == bytes([Status.BUSY])
-            assert await host.request(*input_of(1, q[number], number)) == OK
-        kind, seq, payload = await host.receive()
-        assert (kind, seq) == (Command.RUN | 0x80, run)
-        assert outputs(image, payload, 4)[0] == want[:4].reshape(-1).tolist()
-        got, _ = outputs(image, await host.request(*run_of(1, 4)), 4)
-        assert got == want[:4].reshape(-1).tolist()
+            await host.fill(0, q)
+            await host.post(run_of(0, 4))
+            statuses = []
+            while OK not in statuses:
+                (seq,) = await host.post((Command.INPUT, bytes([number << 1, 0, 0, 1, 2, 3, 4])))
+                kind, answered, status = await host.receive()
+                assert (kind, answered) == (Command.INPUT | 0x80, seq)
+                statuses.append(status)
+            assert statuses[0] == bytes([Status.BUSY])
+            kind, _, payload = await host.receive()
+            assert kind == Command.RUN | 0x80
+            assert outputs(image, payload, 4)[0] == want.reshape(-1).tolist(), number
 
     talk(config, conversation)
 

@@ -138,7 +138,7 @@ def trace_file(model: Path, inputs: Path, network: Path | None, bits: int, as_js
         print_json(asdict(found))
         return
     against = "the model's own weights" if network is None else str(network)
-    title = f"{found.images:,} inputs, {bits}-bit golden model against {against} in floats"
+    print_lines(f"{found.images:,} inputs, {bits}-bit golden model against {against} in floats", "")
     heads = ["tensor", "max error", "rms error", "rms", "SQNR dB", "saturated", "codebook bits"]
     body = [
         [
@@ -152,9 +152,9 @@ def trace_file(model: Path, inputs: Path, network: Path | None, bits: int, as_js
         ]
         for one in found.tensors
     ]
-    print_table(heads, body, title=title)
+    print_table(heads, body)
     _print_causes(found)
-    print_lines("", found.verdict)
+    print_lines("", fill(found.verdict, WIDTH, subsequent_indent="  "))
 
 
 def _print_causes(found: Trace) -> None:

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -35,27 +36,57 @@ def test_module_map_is_complete() -> None:
     assert {name for name in names if f"`{name}`" not in text} == set()
 
 
-def run_readme(folder: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run the README's blocks in order in `folder`, on a device of choice."""
+def run_page(page: Path, folder: Path, device: str) -> tuple[dict, list[str]]:
+    """Run a page's blocks in order in `folder`, on a device of choice.
+
+    A block of Python whose first line is ``# needs MODULE`` is left out without that module.
+
+    Returns
+    -------
+    Names that the Python blocks leave, and the output of each command.
+    """
     shutil.copytree(ROOT / "examples", folder / "examples")
     names: dict = {}
-    ran = 0
-    for language, text in BLOCK.findall(README):
+    outputs = []
+    for language, text in BLOCK.findall(page.read_text()):
         if language == "toml":
             (folder / "recipe.toml").write_text(text)
         elif language == "python":
-            exec(compile(text, "README.md", "exec"), names)
+            needed = re.match(r"# needs (\w+)", text)
+            if needed is None or find_spec(needed[1]):
+                exec(compile(text, page.name, "exec"), names)
         elif language == "console":
             for line in text.splitlines():
                 program, *arguments = shlex.split(line)
                 assert program == "gossamer"
                 result = CliRunner().invoke(app, [device if a == "sim" else a for a in arguments])
                 assert result.exit_code == 0, f"{line}: {result.output}"
-                ran += 1
-    assert ran >= 4
+                outputs.append(result.stdout)
+    return names, outputs
+
+
+def run_readme(folder: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run the README and look at what it left."""
+    names, outputs = run_page(ROOT / "README.md", folder, device)
+    assert len(outputs) >= 4
     assert names["outputs"].shape == (1797, 10)
     assert np.array_equal(np.load(folder / "out.npy"), names["outputs"])
     assert capsys.readouterr().out.startswith("0.9")
+
+
+def run_guide(folder: Path, device: str) -> None:
+    """Run the guide and look at what its commands say."""
+    _, outputs = run_page(ROOT / "docs" / "guide.md", folder, device)
+    _, score, dense, _, _, pruned, verified, trace, with_original = outputs
+    texts = [" ".join(text.split()) for text in outputs]
+    assert re.search(r"score: 9[89]\.\d+%", score)
+    assert "fc3 (100.0% of the weights left) gains no cycles from zeros" in texts[2]
+    assert "on icebreaker: 2 multipliers" in texts[3]
+    assert "fc1 (" not in texts[5]
+    assert "equal: 1,797 images" in verified
+    assert "no layer goes wrong" in trace
+    assert "against examples/digits_pruned.npz in floats" in with_original
+    assert all(max(map(len, text.splitlines())) <= 100 for text in (dense, pruned, trace))
 
 
 def test_readme_on_golden(
@@ -72,6 +103,18 @@ def test_readme_on_simulated_rtl(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_readme(tmp_path, "sim", capsys)
+
+
+def test_guide_on_golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_guide(tmp_path, "golden")
+
+
+@pytest.mark.cocotb
+@pytest.mark.xdist_group("default-engine")
+def test_guide_on_simulated_rtl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_guide(tmp_path, "sim")
 
 
 @pytest.fixture

@@ -229,7 +229,7 @@ def test_trace_names_layer_and_cause(folder: Path) -> None:
     document = json.loads(invoke(*arguments, "--json")[1])
     assert document["first_wrong"] == "fc2"
     assert (document["causes"][0]["tensor"], document["causes"][0]["factor"]) == ("fc2", "codebook")
-    out = invoke(*arguments)[1]
+    out = " ".join(invoke(*arguments)[1].split())
     assert "Error of fc2 when one thing is exact" in out
     assert "fc2 is the first that goes wrong" in out
     assert "its weights share 2 values" in out

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Queues of streams: the standard FIFOs with a layout for their payload."""
 
-from amaranth import Module, Shape
+from amaranth import Module, Shape, Signal
 from amaranth.hdl import ShapeLike
 from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,6 +13,8 @@ class Queue(wiring.Component):
     """First-in first-out queue of any payload.
 
     **Latency**: one cycle from `i` to `o`; two if `block`. **Throughput**: one payload per cycle.
+    Unless `block`, `i.ready` comes straight from a flip-flop: many queues may have to agree in a
+    cycle.
     **Memory**: `depth` payloads, in registers or distributed RAM; in block RAM if `block`.
 
     Parameters
@@ -49,9 +51,17 @@ class Queue(wiring.Component):
         m.d.comb += [
             inner.w_data.eq(self.i.p),
             inner.w_en.eq(self.i.valid),
-            self.i.ready.eq(inner.w_rdy),
             self.o.valid.eq(inner.r_rdy),
+            self.o.p.eq(inner.r_data),
             inner.r_en.eq(self.o.ready),
         ]
-        m.d.comb += self.o.p.eq(inner.r_data)
+        if self._block:
+            m.d.comb += self.i.ready.eq(inner.w_rdy)
+            return m
+        full = Signal()
+        m.d.comb += self.i.ready.eq(~full)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += full.eq(0)
+        with m.Elif(self.i.valid & (inner.level == self._depth - 1)):
+            m.d.sync += full.eq(1)
         return m

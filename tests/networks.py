@@ -79,6 +79,25 @@ def network_cases(
     return network, seed
 
 
+def mask_cases(bits: int) -> list[tuple[QuantizedNetwork, np.ndarray]]:
+    """Layers with a row for every mask of a group of four columns, and inputs with extremes.
+
+    The masks stand in the first, a middle and the last group; the other groups are full. 2:4 layers
+    have those of up to two nonzeros, unstructured ones all 16.
+    """
+    masks = (np.arange(16)[:, None] >> np.arange(4) & 1).astype(bool)
+    cases = []
+    for lot, structure in ((masks[masks.sum(axis=1) <= 2], "2:4"), (masks, "unstructured")):
+        for group in range(3):
+            mask = np.tile(lot[-1], (len(lot), 3))
+            mask[:, 4 * group : 4 * group + 4] = lot
+            layer = _masked_layer(mask, structure, bits)
+            values = [0, 1, layer.input.low, layer.input.high]
+            q = np.random.default_rng(group).choice(values, size=(5, 12))
+            cases.append((QuantizedNetwork((layer,)), q))
+    return cases
+
+
 def random_inputs(
     rng: np.random.Generator, network: QuantizedNetwork, n: int, density: float = 0.5
 ) -> np.ndarray:
@@ -102,6 +121,23 @@ def _pick(option, k: int):
 def _quantizer(rng: np.random.Generator, bits: int, signed: bool) -> Quantizer:
     low, high = activation_limits(bits, signed)
     return Quantizer(float(rng.uniform(0.01, 0.1)), float(rng.normal()), low, high, signed)
+
+
+def _masked_layer(mask: np.ndarray, structure: str, bits: int) -> QuantizedLayer:
+    """Weights at both ends of the codebook, 1 and -1 where `mask` is set."""
+    columns, rows = np.nonzero(mask.T)
+    low, high = activation_limits(bits, True)
+    tensor = Quantizer(1.0, 0.0, low, high, True)
+    codebook, codes = np.array([-(1 << 15), (1 << 15) - 1, 1, -1]), (rows + 3 * columns) % 4
+    if is_nm(structure):
+        codebook, codes = np.concatenate(([0], codebook)), codes + 1
+    return QuantizedLayer(
+        name="masks", n_rows=len(mask), n_cols=mask.shape[1], structure=structure,
+        column_starts=np.concatenate(([0], np.cumsum(mask.sum(axis=0)))), row_indices=rows,
+        codes=codes, codebook=codebook, code_bits=3, zero_code=is_nm(structure),
+        bias=np.arange(len(mask)), shift=np.full(len(mask), 15), low=low, high=high,
+        signed_in=True, signed_out=True, input=tensor, output=tensor,
+    )  # fmt: skip
 
 
 def _random_layer(

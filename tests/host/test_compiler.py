@@ -6,14 +6,12 @@ import pytest
 from gossamer.host import golden
 from gossamer.host.compiler import compile_network, program_image
 from gossamer.host.errors import CapacityError
-from gossamer.host.nm import is_nm
-from gossamer.host.quantize import QuantizedLayer, QuantizedNetwork, Quantizer
 from gossamer.rtl.config import EngineConfig
 from gossamer.rtl.formats import RECORD_STRIDE, Unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_model import ImageModel
-from networks import network_cases, random_inputs, random_network
+from networks import mask_cases, network_cases, random_inputs, random_network
 
 CONFIGS = {
     "1 PE": EngineConfig(n_pes=1, sum_bits=24, entry_bits=16, count_bits=4, rows_per_pe=200),
@@ -133,44 +131,15 @@ def test_shapes_that_hurt(tile):
 @pytest.mark.parametrize("n_pes", [1, 5, 64])
 @pytest.mark.parametrize("activation_bits", [8, 16])
 def test_every_mask_of_a_group(n_pes, activation_bits):
-    """A row per mask; masks of 3 and 4 nonzeros make the second layer take two passes."""
     config = replace(
         MIXED, n_pes=n_pes, tile_rows=4, activation_bits=activation_bits,
         sum_bits=32 if activation_bits == 8 else 36,
     )  # fmt: skip
-    masks = (np.arange(16)[:, None] >> np.arange(4) & 1).astype(bool)
-    sparse_masks = masks[masks.sum(axis=1) <= 2]
-    for lot, structure in ((sparse_masks, "2:4"), (masks, "unstructured")):
-        # every mask in the first, a middle and the last group, the other groups full
-        for place in range(3):
-            mask = np.tile(lot[-1], (len(lot), 3))
-            mask[:, 4 * place : 4 * place + 4] = lot
-            layer = masked_layer(mask, structure, activation_bits)
-            limits = layer.input.low, layer.input.high
-            rng = np.random.default_rng(place)
-            q = rng.choice([0, *limits, 1], size=(5, 12))
-            image = check(config, QuantizedNetwork((layer,)), q)
-            assert n_pes > 16 or image.layers[0].unit == Unit.TENSOR_TILE
-            assert image.layers[0].record["two_pass"] == (
-                image.layers[0].unit == Unit.TENSOR_TILE and structure == "unstructured"
-            )
-
-
-def masked_layer(mask, structure, bits):
-    """Weights at both ends of the codebook where `mask` is set, and no shift."""
-    columns, rows = np.nonzero(mask.T)
-    tensor = Quantizer(1.0, 0.0, -(1 << bits - 1), (1 << bits - 1) - 1, True)
-    codebook = np.array([-(1 << 15), (1 << 15) - 1, 1, -1])
-    codes = (rows + 3 * columns) % 4
-    if is_nm(structure):
-        codebook, codes = np.concatenate(([0], codebook)), codes + 1
-    return QuantizedLayer(
-        name="masks", n_rows=mask.shape[0], n_cols=mask.shape[1], structure=structure,
-        column_starts=np.concatenate(([0], np.cumsum(mask.sum(axis=0)))), row_indices=rows,
-        codes=codes, codebook=codebook, code_bits=3, zero_code=is_nm(structure),
-        bias=np.arange(len(mask)), shift=np.full(len(mask), 15), low=tensor.low, high=tensor.high,
-        signed_in=True, signed_out=True, input=tensor, output=tensor,
-    )  # fmt: skip
+    for network, q in mask_cases(activation_bits):
+        placed = check(config, network, q).layers[0]
+        assert n_pes > 16 or placed.unit == Unit.TENSOR_TILE
+        two_pass = placed.unit == Unit.TENSOR_TILE and network.layers[0].structure != "2:4"
+        assert placed.record["two_pass"] == two_pass
 
 
 def test_new_program_is_short():

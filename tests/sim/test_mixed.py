@@ -14,7 +14,7 @@ from gossamer.rtl.formats import Unit
 from gossamer.sim.board import BoardModel, register_board
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import network_cases, random_inputs, random_network
+from networks import mask_cases, network_cases, random_inputs, random_network
 
 ENGINES = {
     8: EngineConfig(
@@ -124,6 +124,28 @@ def test_shapes_that_hurt(engine, structure):
             network = network_of(rng, config, sizes, lot, weight_density=0.8 if lot[1:] else 1.0)
             with Session(network, url) as session:
                 check(session, network, random_inputs(rng, network, 3))
+
+
+def test_every_mask_of_a_group(engine):
+    url, config = engine
+    for network, q in mask_cases(config.activation_bits):
+        with Session(network, url) as session:
+            assert units(session) == [TILE]
+            check(session, network, q)
+
+
+def test_strided_and_transposed_inputs(engine):
+    url, config = engine
+    rng = np.random.default_rng(15)
+    network = network_of(rng, config, (12, 9, 5), ["2:4", "dense"])
+    q = random_inputs(rng, network, 12)
+    wide = np.zeros((24, 36), dtype=np.int64)
+    wide[::2, ::3] = q
+    with Session(network, url) as session:
+        want = golden.run(network, q)
+        for view in (wide[::2, ::3], np.asfortranarray(q), q[::-1][::-1], q.astype(">i4")):
+            assert np.array_equal(session.run_quantized(view), want)
+        assert np.array_equal(session.run_quantized(q.T), golden.run(network, q.T.copy()))
 
 
 def test_empty_rows_and_columns(engine):

@@ -7,7 +7,7 @@ from gossamer.host import golden
 from gossamer.host.session import Session
 from gossamer.rtl.config import EngineConfig
 from gossamer.sim.board import BoardModel, register_board
-from networks import random_inputs, random_network
+from networks import mask_cases, random_inputs, random_network
 
 ENGINES = {
     1: EngineConfig(n_pes=1, weight_depth=65536, rows_per_pe=255, count_bits=4, queue_depth=2),
@@ -89,6 +89,13 @@ def test_chains_of_every_shape(engine):
         stats = assert_equal(url, network, random_inputs(rng, network, 5))
         if config.counters:
             assert sum(stats.counters.values()) == config.n_pes * stats.cycles
+
+
+def test_every_mask_of_a_group(engine):
+    """2:4 and denser groups, lowered to the array."""
+    url, config = engine
+    for network, q in mask_cases(config.activation_bits):
+        assert_equal(url, network, q)
 
 
 @pytest.mark.parametrize("place", EMPTY)

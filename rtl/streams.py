@@ -62,6 +62,6 @@ class Queue(wiring.Component):
         m.d.comb += self.i.ready.eq(~full)
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += full.eq(0)
-        with m.Elif(self.i.valid & (inner.level == self._depth - 1)):
+        with m.Elif(self.i.valid & (inner.w_level == self._depth - 1)):
             m.d.sync += full.eq(1)
         return m

@@ -79,7 +79,7 @@ def network_cases(
     return network, seed
 
 
-def mask_cases(bits: int) -> list[tuple[QuantizedNetwork, np.ndarray]]:
+def mask_cases(config: EngineConfig) -> list[tuple[QuantizedNetwork, np.ndarray]]:
     """Layers with a row for every mask of a group of four columns, and inputs with extremes.
 
     The masks stand in the first, a middle and the last group; the other groups are full. 2:4 layers
@@ -91,7 +91,7 @@ def mask_cases(bits: int) -> list[tuple[QuantizedNetwork, np.ndarray]]:
         for group in range(3):
             mask = np.tile(lot[-1], (len(lot), 3))
             mask[:, 4 * group : 4 * group + 4] = lot
-            layer = _masked_layer(mask, structure, bits)
+            layer = _masked_layer(mask, structure, config)
             values = [0, 1, layer.input.low, layer.input.high]
             q = np.random.default_rng(group).choice(values, size=(5, 12))
             cases.append((QuantizedNetwork((layer,)), q))
@@ -123,19 +123,20 @@ def _quantizer(rng: np.random.Generator, bits: int, signed: bool) -> Quantizer:
     return Quantizer(float(rng.uniform(0.01, 0.1)), float(rng.normal()), low, high, signed)
 
 
-def _masked_layer(mask: np.ndarray, structure: str, bits: int) -> QuantizedLayer:
-    """Weights at both ends of the codebook, 1 and -1 where `mask` is set."""
+def _masked_layer(mask: np.ndarray, structure: str, config: EngineConfig) -> QuantizedLayer:
+    """Weights of 1, -1 and as large as 12 columns allow where `mask` (rows, 12) is set."""
     columns, rows = np.nonzero(mask.T)
-    low, high = activation_limits(bits, True)
+    low, high = activation_limits(config.activation_bits, True)
+    limit = min(15, config.sum_bits - config.activation_bits - 4)
     tensor = Quantizer(1.0, 0.0, low, high, True)
-    codebook, codes = np.array([-(1 << 15), (1 << 15) - 1, 1, -1]), (rows + 3 * columns) % 4
+    codebook, codes = np.array([-(1 << limit), (1 << limit) - 1, 1, -1]), (rows + 3 * columns) % 4
     if is_nm(structure):
         codebook, codes = np.concatenate(([0], codebook)), codes + 1
     return QuantizedLayer(
         name="masks", n_rows=len(mask), n_cols=mask.shape[1], structure=structure,
         column_starts=np.concatenate(([0], np.cumsum(mask.sum(axis=0)))), row_indices=rows,
         codes=codes, codebook=codebook, code_bits=3, zero_code=is_nm(structure),
-        bias=np.arange(len(mask)), shift=np.full(len(mask), 15), low=low, high=high,
+        bias=np.arange(len(mask)), shift=np.full(len(mask), limit), low=low, high=high,
         signed_in=True, signed_out=True, input=tensor, output=tensor,
     )  # fmt: skip
 

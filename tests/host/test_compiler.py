@@ -135,7 +135,7 @@ def test_every_mask_of_a_group(n_pes, activation_bits):
         MIXED, n_pes=n_pes, tile_rows=4, activation_bits=activation_bits,
         sum_bits=32 if activation_bits == 8 else 36,
     )  # fmt: skip
-    for network, q in mask_cases(activation_bits):
+    for network, q in mask_cases(config):
         placed = check(config, network, q).layers[0]
         assert n_pes > 16 or placed.unit == Unit.TENSOR_TILE
         two_pass = placed.unit == Unit.TENSOR_TILE and network.layers[0].structure != "2:4"

@@ -128,7 +128,7 @@ def test_shapes_that_hurt(engine, structure):
 
 def test_every_mask_of_a_group(engine):
     url, config = engine
-    for network, q in mask_cases(config.activation_bits):
+    for network, q in mask_cases(config):
         with Session(network, url) as session:
             assert units(session) == [TILE]
             check(session, network, q)

@@ -94,7 +94,7 @@ def test_chains_of_every_shape(engine):
 def test_every_mask_of_a_group(engine):
     """2:4 and denser groups, lowered to the array."""
     url, config = engine
-    for network, q in mask_cases(config.activation_bits):
+    for network, q in mask_cases(config):
         assert_equal(url, network, q)
 
 

@@ -21,6 +21,7 @@ from .layouts import (
 )
 from .merge import MergeTree
 from .pe import PE, Activity
+from .streams import Queue
 
 __all__ = ["SparseArray"]
 
@@ -31,8 +32,9 @@ class SparseArray(wiring.Component):
     The token with `last` closes the layer's input: after it END goes to every queue. Zeros are
     dropped here, so a closing zero costs no PE a cycle.
 
-    **Latency**: `ColumnRecords.LATENCY` cycles from `i` to the queues. **Throughput**: one
-    activation per cycle while every PE with a non-empty slice has room in its queue.
+    **Latency**: `ColumnRecords.LATENCY` cycles from `i` to the queues; from the output lists to `o`
+    a cycle for each level of the merge tree and one more. **Throughput**: one activation per cycle
+    while every PE with a non-empty slice has room in its queue.
 
     Parameters
     ----------
@@ -96,7 +98,10 @@ class SparseArray(wiring.Component):
         m.submodules.columns = columns = ColumnRecords(config)
         m.submodules.merge = merge = MergeTree(config)
         pes = [PE(config) for _ in range(config.n_pes)]
-        connect(m, merge.o, flipped(self.o))
+        # The next layer's look-up must not reach through all levels of the tree in one cycle.
+        m.submodules.outputs = outputs = Queue(token_layout(config, config.pe_bits), depth=2)
+        connect(m, merge.o, outputs.i)
+        connect(m, outputs.o, flipped(self.o))
         connect(m, columns.write, flipped(self.write))
 
         # A token holds an activation, an END, or both: the END follows in the cycle after.

@@ -5,7 +5,7 @@ Ref: Han et al., "EIE", ISCA 2016. Rows are dealt to PEs; each PE works through 
 column of every broadcast activation. A queue per PE evens out slices of unequal length.
 """
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -125,11 +125,13 @@ class SparseArray(wiring.Component):
             in_flight.append(act_q)
 
         act, end = act_q & ~ending, end_q & (ending | ~act_q)
-        rooms = Signal(config.n_pes)
-        push = Signal()
+        # All PEs agree on both cases at once; which of them it is comes late in the cycle.
+        readies = Cat(pe.i.ready for pe in pes)
+        room, push = Signal(), Signal()
         m.d.comb += [
-            push.eq((act | end) & rooms.all()),
-            self.blocked.eq((act | end) & ~rooms.all()),
+            room.eq(Mux(end, readies.all(), (readies | ~columns.filled).all())),
+            push.eq((act | end) & room),
+            self.blocked.eq((act | end) & ~room),
             advance.eq(~self.blocked & ~(act & end_q)),
             self.broadcasting.eq(Cat(*in_flight).any()),
         ]
@@ -141,7 +143,6 @@ class SparseArray(wiring.Component):
             wanted = Signal(name=f"wanted_{k}")
             m.d.comb += [
                 wanted.eq(end | columns.filled[k]),
-                rooms[k].eq(pe.i.ready | ~wanted),
                 pe.i.valid.eq(push & wanted),
                 pe.i.p.base.eq(columns.bases[k]),
                 pe.i.p.count.eq(columns.counts[k]),

@@ -32,8 +32,8 @@ MERGE_LATENCY = 25
 WORK_LATENCY = 4
 """Cycles of a PE between its drain and the next layer's first entry, if that waits already."""
 
-TILE_LATENCY = 32
-"""Cycles of a tile layer beside its words: start, pipeline, the last block's rows."""
+TILE_LATENCY = 14
+"""Cycles of a tile layer beside its words and the drain of its last block: start and pipeline."""
 
 FRAME_BYTES = 9
 """Bytes of a frame on the link beside its payload, flag included."""

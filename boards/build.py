@@ -215,10 +215,11 @@ def _place(
             progress=progress,
         )  # fmt: skip
         text = log.read_text(encoding="utf-8") if log.exists() else ""
-        if "Max frequency for clock" not in text:
+        if "Routing complete" not in text:
+            # Frequencies before that are estimates.
             raise ToolError(
-                f"{nextpnr.name} {nextpnr.version}: exit status {run.status} before routing; "
-                f"it said: {_last_line(run.stderr)}"
+                f"{nextpnr.name} {nextpnr.version}: exit status {run.status} before the end of "
+                f"routing; it said: {_last_line(run.stderr)}"
             )
         timing = read_timing(text, board.clock_hz)
         if timing.met and run.status == 0 and _is_there(folder / device.placed):

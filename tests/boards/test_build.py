@@ -2,6 +2,7 @@
 """Bitstreams: the iCEBreaker's for real; failing tools and missed timing with stand-ins."""
 
 import json
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -26,12 +27,14 @@ Info: 	         ICESTORM_LC:    4429/   5280    83%
 Info: 	        ICESTORM_RAM:      24/     30    80%
 Info: 	        ICESTORM_DSP:       2/      8    25%
 Info: 	      ICESTORM_SPRAM:       2/      4    50%
+Info: Routing complete.
 Info: Max frequency for clock 'clk': {mhz} MHz ({verdict} at 24.00 MHz)
 """
 ECP5_LOG = """\
 Info: 	              DP16KD:      57/    208    27%
 Info: 	          MULT18X18D:       4/    156     2%
 Info: 	        TRELLIS_COMB:    6780/  83640     8%
+Info: Routing complete.
 Info: Max frequency for clock 'clk': 55.10 MHz (PASS at 50.00 MHz)
 """
 
@@ -156,9 +159,15 @@ def test_missed_timing_leaves_nothing(monkeypatch, tmp_path):
     ("tool", "what"),
     [
         ("yosys", r"yosys 1\.0: exit status 0 and no netlist.*ABC9 stopped"),
-        ("nextpnr-ice40", r"nextpnr-ice40 1\.0: exit status 0 before routing.*ABC9 stopped"),
+        (
+            "nextpnr-ice40",
+            r"nextpnr-ice40 1\.0: exit status 0 before the end of routing.*ABC9 stopped",
+        ),
         ("icepack", r"icepack 1\.0: exit status 0 and no bitstream"),
-        ("nextpnr-ecp5", r"nextpnr-ecp5 1\.0: exit status 0 before routing.*ABC9 stopped"),
+        (
+            "nextpnr-ecp5",
+            r"nextpnr-ecp5 1\.0: exit status 0 before the end of routing.*ABC9 stopped",
+        ),
         ("ecppack", r"ecppack 1\.0: exit status 0 and no bitstream"),
     ],
 )
@@ -167,6 +176,15 @@ def test_exit_status_0_without_a_file_is_a_failure(monkeypatch, tmp_path, tool, 
     board = "ulx3s-85f" if tool.startswith(("ecp", "nextpnr-ecp")) else "icebreaker"
     with pytest.raises(ToolError, match=what):
         build(board, output=tmp_path, config=SMALL if board == "ulx3s-85f" else None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_estimate_before_routing_is_no_verdict(monkeypatch, tmp_path):
+    """nextpnr was killed while it routed: that is no missed timing."""
+    fake_tools(monkeypatch)
+    monkeypatch.setattr(sys.modules[__name__], "ECP5_LOG", ECP5_LOG.replace("Routing complete", ""))
+    with pytest.raises(ToolError, match="before the end of routing"):
+        build("ulx3s-85f", output=tmp_path, config=SMALL)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -73,7 +73,7 @@ def test_no_recipe_prunes_nothing():
         ("[default]\nthreshold = inf", "threshold is inf"),
         (
             "[default]\nstructure = '4:2'",
-            r"structure is '4:2', expected auto, dense, unstructured or N:M with 1 <= N < M <= 32, ",
+            r"structure is '4:2', expected auto, dense, unstructured or N:M with 1 <= N < M <= 32",
         ),
         ("[default]\nstructure = '2:33'", "structure is '2:33', expected auto"),
         ("[default]\nstructure = '2:4:8'", "structure is '2:4:8', expected auto"),

@@ -62,7 +62,7 @@ def tile_url(rows: int, columns: int) -> str:
     config = EngineConfig(
         n_pes=1, weight_depth=65536, column_words=256, codebook_depth=256, max_layers=4,
         input_depth=SIZE, output_depth=SIZE, rx_bytes=4096, tile_rows=rows, tile_columns=columns,
-        tile_depth=65536, tile_bias_depth=SIZE,
+        tile_code_bits=8, tile_depth=65536, tile_bias_depth=SIZE,
     )  # fmt: skip
     register_board(name, BoardModel(config=config))
     return f"sim://{name}"

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Axis 2 of a compressed matrix: weights share few values. Cluster, encode, decode, bit cost.
 
-1-D k-means on the nonzeros with linear initialization between the extremes; clusters are runs of
-the sorted values, so a step costs k searches and one pass. No cluster holds values of both signs,
-so no nonzero becomes zero. A code that no weight uses is moved to where the error is largest.
-Everything is deterministic.
+1-D k-means on the nonzeros, from two starts, of which the better is kept: even steps between the
+extremes, best for few codes, and steps as dense as the cube root of the weights' density, which
+halve the squared error of 255 codes. Clusters are runs of the sorted values, so a step costs k
+searches and one pass. No cluster holds values of both signs, so no nonzero becomes zero. A code
+that no weight uses is moved to where the error is largest. Everything is deterministic.
 
-Ref: Han et al., Deep Compression, section 3.
+Ref: Han et al., Deep Compression, section 3; Panter and Dite, Quantization distortion in
+pulse-count modulation, Proc. IRE 39, 1951.
 """
 
 import numpy as np
@@ -20,6 +22,7 @@ from .network import Floats
 __all__ = ["code_bits", "cost_bits", "decode_codes", "encode_codes", "share_weights"]
 
 MAX_STEPS = 200
+DENSITY_BINS = 256
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -95,15 +98,25 @@ def _cluster(values: Floats, k: int) -> tuple[Floats, Ints]:
     if len(distinct) <= k:
         return distinct, inverse.astype(np.int64)
     x, weights = distinct.astype(np.float64), counts.astype(np.float64)
-    edges = _k_means(x, weights, k)
+    starts = (np.linspace(x[0], x[-1], k), _dense_start(x, weights, k))
+    edges = min((_k_means(x, weights, s) for s in starts), key=lambda e: _error(x, weights, e))
     codebook, merged = np.unique(_means(x, weights, edges).astype(np.float32), return_inverse=True)
     return codebook, np.repeat(merged, np.diff(edges))[inverse].astype(np.int64)
 
 
-def _k_means(x: Doubles, weights: Doubles, k: int) -> Ints:
+def _dense_start(x: Doubles, weights: Doubles, k: int) -> Doubles:
+    """Centroids (k,) from end to end whose density is the cube root of that of the values."""
+    counts, places = np.histogram(x, DENSITY_BINS, weights=weights)
+    total = np.concatenate(([0.0], np.cumsum(np.cbrt(counts))))
+    centroids = np.interp((np.arange(k) + 0.5) / k * total[-1], total, places)
+    centroids[0], centroids[-1] = x[0], x[-1]  # both signs, if there are both
+    return centroids
+
+
+def _k_means(x: Doubles, weights: Doubles, centroids: Doubles) -> Ints:
     """Edges (k + 1,) of k runs of the rising distinct values `x`, none of them empty."""
+    k = len(centroids)
     sign_edge = int(np.searchsorted(x, 0.0))
-    centroids = np.linspace(x[0], x[-1], k)
     edges = np.zeros(0, dtype=np.int64)
     for _ in range(MAX_STEPS):
         inner = np.searchsorted(x, (centroids[1:] + centroids[:-1]) / 2)
@@ -121,6 +134,12 @@ def _k_means(x: Doubles, weights: Doubles, k: int) -> Ints:
 def _means(x: Doubles, weights: Doubles, edges: Ints) -> Doubles:
     starts = edges[:-1]
     return np.add.reduceat(x * weights, starts) / np.add.reduceat(weights, starts)
+
+
+def _error(x: Doubles, weights: Doubles, edges: Ints) -> float:
+    """Squared error of runs that share their means."""
+    off = x - np.repeat(_means(x, weights, edges), np.diff(edges))
+    return float(weights @ np.square(off))
 
 
 def _fill_empty(edges: Ints, x: Doubles, weights: Doubles) -> Ints:

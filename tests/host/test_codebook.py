@@ -72,6 +72,15 @@ def test_zero_stays_code_zero():
     assert np.array_equal(codebook[codes] == 0, values == 0)
 
 
+def test_many_codes_are_near_the_least_error_of_normal_values():
+    """Panter and Dite: pi * sqrt(3) / (2 * k**2) of the variance for a normal distribution."""
+    values = np.random.default_rng(12).normal(size=20000).astype(np.float32)
+    for k in (32, 64, 255):
+        codebook, codes = share_weights(values, k, zero_code=False)
+        error = np.square(codebook[codes] - values).mean() / values.var()
+        assert error < 1.25 * np.pi * np.sqrt(3) / (2 * k**2)
+
+
 def test_corner_counts():
     none, codes = share_weights(np.zeros(0, np.float32), 16, zero_code=False)
     assert none.tolist() == [0]

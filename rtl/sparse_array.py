@@ -5,7 +5,7 @@ Ref: Han et al., "EIE", ISCA 2016. Rows are dealt to PEs; each PE works through 
 column of every broadcast activation. A queue per PE evens out slices of unequal length.
 """
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -104,16 +104,21 @@ class SparseArray(wiring.Component):
         connect(m, outputs.o, flipped(self.o))
         connect(m, columns.write, flipped(self.write))
 
-        # A token holds an activation, an END, or both: the END follows in the cycle after.
-        advance, ending = Signal(), Signal()
-        value_q, act_q, end_q = self.i.p.value, self.i.valid & self.i.p.value.any(), Signal()
+        # A token holds an activation, an END, or both: then the END follows in the next cycle. So
+        # in each stage it is one of them or none, and whether the queues have room is known from
+        # flip-flops through one gate per PE and a tree of ANDs.
+        advance, closing = Signal(), Signal()
+        value_q, act_q, end_q = self.i.p.value, Signal(), Signal()
         m.d.comb += [
-            end_q.eq(self.i.valid & self.i.p.last),
+            act_q.eq(self.i.valid & self.i.p.value.any() & ~closing),
+            end_q.eq(closing | (self.i.valid & self.i.p.last & ~self.i.p.value.any())),
             columns.slot.eq(self.i.p.slot),
             columns.layer.eq(layer),
             columns.advance.eq(advance),
-            self.i.ready.eq(advance),
+            self.i.ready.eq(advance & ~closing),
         ]
+        with m.If(advance):
+            m.d.sync += closing.eq(act_q & self.i.p.last)
         in_flight = [act_q]
         for stage in range(1, ColumnRecords.LATENCY + 1):
             value_next = Signal(config.activation_bits, name=f"value_q{stage}", reset_less=True)
@@ -124,30 +129,26 @@ class SparseArray(wiring.Component):
             value_q, act_q, end_q = value_next, act_next, end_next
             in_flight.append(act_q)
 
-        act, end = act_q & ~ending, end_q & (ending | ~act_q)
-        # All PEs agree on both cases at once; which of them it is comes late in the cycle.
-        readies = Cat(pe.i.ready for pe in pes)
-        room, push = Signal(), Signal()
+        rooms = Signal(config.n_pes)
+        push = Signal()
         m.d.comb += [
-            room.eq(Mux(end, readies.all(), (readies | ~columns.filled).all())),
-            push.eq((act | end) & room),
-            self.blocked.eq((act | end) & ~room),
-            advance.eq(~self.blocked & ~(act & end_q)),
+            push.eq((act_q | end_q) & rooms.all()),
+            self.blocked.eq((act_q | end_q) & ~rooms.all()),
+            advance.eq(~self.blocked),
             self.broadcasting.eq(Cat(*in_flight).any()),
         ]
-        with m.If(push):
-            m.d.sync += ending.eq(act & end_q)
 
         for k, pe in enumerate(pes):
             m.submodules[f"pe_{k}"] = pe
             wanted = Signal(name=f"wanted_{k}")
             m.d.comb += [
-                wanted.eq(end | columns.filled[k]),
+                wanted.eq(end_q | columns.filled[k]),
+                rooms[k].eq(pe.i.ready | ~wanted),
                 pe.i.valid.eq(push & wanted),
                 pe.i.p.base.eq(columns.bases[k]),
                 pe.i.p.count.eq(columns.counts[k]),
                 pe.i.p.value.eq(value_q),
-                pe.i.p.end.eq(end),
+                pe.i.p.end.eq(end_q),
                 pe.layers.eq(self.layers),
                 pe.selected.eq(self.write.pe == k),
                 self.activities[k].eq(pe.activity),

@@ -236,8 +236,8 @@ def test_latency_and_rate():
         assert use[start : start + n] == [Activity.BUSY] * n
         assert use[start + n : start + n + 2] == [Activity.DRAIN] * 2  # bias words of one row
         assert use.count(Activity.BUSY) == n
-    # Until the cycle in which END follows the last activation into the queues.
-    in_flight = n + ColumnRecords.LATENCY + 1
+    # Until the last activation is in the queues; END follows it a cycle later.
+    in_flight = n + ColumnRecords.LATENCY
     assert [now[3] for now in seen[: in_flight + 1]] == [1] * in_flight + [0]
 
 

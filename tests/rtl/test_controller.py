@@ -160,9 +160,7 @@ def test_inputs_become_words(config, share):
 
     out = talk(conversation, config, share)
     want = [(0, 0, 0, one), (1, image, groups - 1, one[::-1])]
-    want += [
-        (1, 0, first_of_run + k // size, run[k : k + size]) for k in range(0, len(run), size)
-    ]
+    want += [(1, 0, first_of_run + k // size, run[k : k + size]) for k in range(0, len(run), size)]
     assert out["store"] == want
 
 

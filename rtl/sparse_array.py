@@ -62,6 +62,8 @@ class SparseArray(wiring.Component):
         All PEs have drained the layer before that of `i`.
     """
 
+    LATENCY = 1 + ColumnRecords.LATENCY
+
     i: stream.Interface
     o: stream.Interface
     layers: data.View
@@ -94,7 +96,6 @@ class SparseArray(wiring.Component):
         """Column records, then a queue per PE, then the merge tree."""
         m = Module()
         config = self._config
-        layer = select_layer(self.layers, self.parity)
         m.submodules.columns = columns = ColumnRecords(config)
         m.submodules.merge = merge = MergeTree(config)
         pes = [PE(config) for _ in range(config.n_pes)]
@@ -104,21 +105,33 @@ class SparseArray(wiring.Component):
         connect(m, outputs.o, flipped(self.o))
         connect(m, columns.write, flipped(self.write))
 
+        # Whether all PEs have room must not reach the store's memory in the same cycle, so tokens
+        # wait in a queue, each with the parity of its layer.
+        waiting = data.StructLayout({"token": activation_layout(config), "parity": 1})
+        m.submodules.inputs = inputs = Queue(waiting, depth=2)
+        token, valid = inputs.o.p.token, inputs.o.valid
+        m.d.comb += [
+            inputs.i.p.token.eq(self.i.p),
+            inputs.i.p.parity.eq(self.parity),
+            inputs.i.valid.eq(self.i.valid),
+            self.i.ready.eq(inputs.i.ready),
+        ]
+
         # A token holds an activation, an END, or both: then the END follows in the next cycle. So
         # in each stage it is one of them or none, and whether the queues have room is known from
         # flip-flops through one gate per PE and a tree of ANDs.
         advance, closing = Signal(), Signal()
-        value_q, act_q, end_q = self.i.p.value, Signal(), Signal()
+        value_q, act_q, end_q = token.value, Signal(), Signal()
         m.d.comb += [
-            act_q.eq(self.i.valid & self.i.p.value.any() & ~closing),
-            end_q.eq(closing | (self.i.valid & self.i.p.last & ~self.i.p.value.any())),
-            columns.slot.eq(self.i.p.slot),
-            columns.layer.eq(layer),
+            act_q.eq(valid & token.value.any() & ~closing),
+            end_q.eq(closing | (valid & token.last & ~token.value.any())),
+            columns.slot.eq(token.slot),
+            columns.layer.eq(select_layer(self.layers, inputs.o.p.parity)),
             columns.advance.eq(advance),
-            self.i.ready.eq(advance & ~closing),
+            inputs.o.ready.eq(advance & ~closing),
         ]
         with m.If(advance):
-            m.d.sync += closing.eq(act_q & self.i.p.last)
+            m.d.sync += closing.eq(act_q & token.last)
         in_flight = [act_q]
         for stage in range(1, ColumnRecords.LATENCY + 1):
             value_next = Signal(config.activation_bits, name=f"value_q{stage}", reset_less=True)

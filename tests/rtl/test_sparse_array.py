@@ -229,7 +229,7 @@ def test_latency_and_rate():
     assert all(now[1] for now in seen[:n])
     assert not any(now[2] for now in seen)
     # Queue after LATENCY; then out of it, fetched, and reported two cycles later.
-    start = ColumnRecords.LATENCY + 4
+    start = SparseArray.LATENCY + 4
     for pe in range(2):
         use = [now[4][pe] for now in seen]
         assert use.index(Activity.BUSY) == start
@@ -238,7 +238,7 @@ def test_latency_and_rate():
         assert use.count(Activity.BUSY) == n
     # Until the last activation is in the queues; END follows it a cycle later.
     in_flight = n + ColumnRecords.LATENCY
-    assert [now[3] for now in seen[: in_flight + 1]] == [1] * in_flight + [0]
+    assert [now[3] for now in seen[: in_flight + 2]] == [0] + [1] * in_flight + [0]
 
 
 def test_full_queue_blocks():
@@ -304,7 +304,7 @@ def test_drained():
     assert len(set(map(str, seen))) == 1
     # The last word is fetched behind columns, queue, three entries and the other bias words; it
     # comes to the sums a cycle before PE.LATENCY, to the list Drain.LATENCY later.
-    last_word = ColumnRecords.LATENCY + 2 + 3 + 3 * TWO_PES.bias_words - 1
+    last_word = SparseArray.LATENCY + 2 + 3 + 3 * TWO_PES.bias_words - 1
     listed = last_word + PE.LATENCY - 1 + Drain.LATENCY
     assert seen[0] == (listed - 1, [Activity.IDLE] * 2)
 

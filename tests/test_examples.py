@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+import exact_products
 import mnist
 import onnx_mnist
 import sklearn_digits
+from scipy import io, sparse
 from threadpoolctl import threadpool_limits
 
 
@@ -110,3 +112,20 @@ def test_scikit_learn_digits_on_simulated_rtl(capsys):
     golden = capsys.readouterr().out
     sklearn_digits.main(["--device", "sim"])
     assert capsys.readouterr().out == golden.replace("golden", "sim")
+
+
+def test_exact_products_of_files(tmp_path, capsys):
+    rng = np.random.default_rng(8)
+    integers = sparse.random(
+        40, 60, 0.2, random_state=rng, data_rvs=lambda n: rng.integers(1, 99, n)
+    )
+    io.mmwrite(tmp_path / "integers.mtx", integers)
+    io.savemat(tmp_path / "halves.mat", {"n": 3, "A": sparse.csc_matrix(integers / 2 + 0j)})
+    io.mmwrite(tmp_path / "wide.mtx", sparse.coo_matrix([[1, 70000], [0, 1]]))
+    names = [str(tmp_path / name) for name in ("integers.mtx", "halves.mat", "wide.mtx")]
+    assert exact_products.main(names) == 0
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == f"integers: 40x60, {integers.nnz} nonzeros, golden: exact"
+    assert second.startswith("halves: 40x60")
+    assert second.endswith("golden: exact")
+    assert "wide: 2x2, 3 nonzeros, golden: refused: " in third

@@ -39,7 +39,7 @@ class Point:
     Parameters
     ----------
     structure : str
-        Of the pruned layer; the `dense_` fields are the same weights dense, on the same unit.
+        Of the pruned layer; the `dense_` fields are the layer stored dense, on the same unit.
     unit : str
         ``"sparse array"`` or ``"tensor tile"``.
     weight_density, activation_density : float
@@ -96,8 +96,6 @@ def _measure_density(
     device: Device, weight: Floats, inputs: Floats, density: float, structure: str
 ) -> list[Point]:
     sparse = _model(weight, density, structure, inputs)
-    if structure != "unstructured":
-        weight = sparse.layers[0].matrix.weight()  # dense: the same nonzeros
     dense = _model(weight, density, "dense", inputs)
     cycles, dense_cycles = _cycles(device, sparse, inputs), _cycles(device, dense, inputs)
     size, dense_size = size_rows(sparse)[0]["ours"], size_rows(dense)[0]["ours"]

@@ -45,7 +45,7 @@ class BoardModel:
 
 _MODELS: dict[str, Callable[[], BoardModel]] = {
     "sim": lambda: BoardModel(config=EngineConfig()),
-    "tile": lambda: BoardModel(config=EngineConfig(tile_rows=4, tile_columns=2)),
+    "tile": lambda: BoardModel(config=EngineConfig(tile_rows=8, tile_columns=2)),
 }
 
 

@@ -59,8 +59,7 @@ def run_on_rtl(path: Path, url: str, x: np.ndarray) -> bool:
     tile = f" and a {config.tile_rows}x{config.tile_columns} tile" * (config.tile_rows > 0)
     show("simulated RTL", f"{config.n_pes} PEs{tile}, {stats.images} images in {seconds:.1f} s")
     if config.tile_rows:
-        units = (Unit(placed.record["unit"]) for placed in image.layers)
-        names = (unit.name.lower().replace("_", " ") for unit in units)
+        names = ("tile" if placed.unit == Unit.TENSOR_TILE else "array" for placed in image.layers)
         parts = [
             f"{layer.name} {layer.structure} on the {name}"
             for layer, name in zip(layers, names, strict=True)

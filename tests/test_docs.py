@@ -160,9 +160,7 @@ def test_demo(training, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.main() == 0
     out = capsys.readouterr().out
     assert out.count("bit-exact:                all 3,600 outputs") == 2
-    assert (
-        "fc1 unstructured on the sparse array, fc2 2:4 on the tensor tile, fc3 dense on the" in out
-    )
+    assert "fc1 unstructured on the array, fc2 2:4 on the tile, fc3 dense on the array" in out
     figures = re.search(r"compressed, 8-bit: +([\d.]+) % right, [\d,]+ bytes: ([\d.]+)x", out)
     dense = re.search(r"dense, float32: +([\d.]+) % right", out)
     assert figures is not None

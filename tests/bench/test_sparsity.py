@@ -53,7 +53,7 @@ def test_keys_and_points(document: dict) -> None:
 def test_two_of_four_halves_the_cycles_of_dense(two_of_four: dict) -> None:
     for point in two_of_four.values():
         assert point.multipliers == 16
-        assert point.cycles <= 0.55 * point.dense_cycles, point
+        assert point.cycles - 60 <= 0.51 * point.dense_cycles, point  # start and drain aside
         assert point.bytes < 0.8 * point.dense_bytes
     full = two_of_four["tensor tile", 1.0]
     assert full.active_nonzeros == sparsity.SIZE**2 // 2

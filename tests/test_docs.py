@@ -150,7 +150,7 @@ def test_training_makes_such_networks_again(training) -> None:
     assert training.accuracy(mixed, x, y) >= training.accuracy(dense, x, y) - 1.0
     second = mixed["fc2.weight"].reshape(-1, 4)
     assert (second != 0).sum(axis=1).max() == 2
-    assert np.count_nonzero(second) > 0.49 * second.size
+    assert np.count_nonzero(second) > 0.45 * second.size
 
 
 @pytest.mark.cocotb

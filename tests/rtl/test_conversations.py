@@ -115,7 +115,7 @@ def engine_of(seed):
 
 @pytest.mark.parametrize(
     ("seed", "n"),
-    [(1, 30), *(pytest.param(seed, 80, marks=pytest.mark.slow) for seed in range(2, 8))],
+    [(1, 30), *(pytest.param(seed, 240, marks=pytest.mark.slow) for seed in range(2, 8))],
 )
 def test_random_conversation(seed, n):
     """Requests without regard for answers, damaged frames in between, answers read with pauses."""

@@ -5,6 +5,7 @@ A message says where, what was found, what was expected, and what to do.
 """
 
 __all__ = [
+    "AGAIN",
     "CapacityError",
     "DeviceError",
     "DeviceTimeout",
@@ -14,6 +15,9 @@ __all__ = [
     "RecipeError",
     "ToolError",
 ]
+
+AGAIN = "the file is damaged, write it again"
+"""End of a message about a file that the project wrote."""
 
 
 class GossamerError(Exception):

@@ -14,21 +14,19 @@ import numpy as np
 from .bits import pack_bits, packed_bytes, unpack_bits
 from .codebook import code_bits, decode_codes, encode_codes
 from .compress import Matrix
-from .errors import FormatError
+from .errors import AGAIN, FormatError
 from .network import MAX_WEIGHTS, MAX_WIDTH
 from .nm import MAX_GROUP, decode_nm, encode_nm, is_nm, pair_count, parse_nm, position_bits
 from .row_exponents import EXPONENT_BITS
 from .structure import MAX_GAP_BITS, Places, decode_gaps, encode_gaps
 
-__all__ = ["AGAIN", "MatrixParts", "check_limits", "decode_matrix", "encode_matrix"]
+__all__ = ["MatrixParts", "check_limits", "decode_matrix", "encode_matrix"]
 
 DENSE, DENSE_ZEROS, UNSTRUCTURED, NM = range(4)
 """Kinds of the description: structure and zero code."""
 
 EXPONENTS = 4
 """Added to the kind of a matrix whose rows have exponents."""
-
-AGAIN = "the file is damaged, write it again"
 
 
 @dataclass(frozen=True)

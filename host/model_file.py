@@ -17,9 +17,9 @@ import numpy as np
 
 from .calibrate import SOURCES, TensorRange
 from .compress import CompressedLayer, CompressedModel
-from .errors import FormatError, InputError
+from .errors import AGAIN, FormatError, InputError
 from .files import open_atomic
-from .matrix_parts import AGAIN, MatrixParts, check_limits, decode_matrix, encode_matrix
+from .matrix_parts import MatrixParts, check_limits, decode_matrix, encode_matrix
 from .network import ACTIVATIONS
 
 __all__ = ["FORMAT_VERSION", "LayerParts", "dump", "layer_parts", "load", "parse", "save"]

@@ -12,12 +12,13 @@ from . import structure as structure_axis
 from .calibrate import SEARCH_BITS, TensorRange, bound_ranges, calibrate_ranges
 from .errors import InputError, RecipeError
 from .network import Floats, Layer, Network, as_samples
-from .nm import check_nm, group_counts, is_nm, pair_count, parse_nm, position_bits, select_nm
+from .nm import check_nm, group_counts, is_nm, pair_count, parse_nm, position_bits
+from .pruning import prune_layers
 from .recipe import LayerRecipe, Recipe
 from .row_exponents import EXPONENT_BITS, share_rows
 from .structure import STRUCTURES, Places
 
-__all__ = ["CompressedLayer", "CompressedModel", "Matrix", "compress"]
+__all__ = ["CompressedLayer", "CompressedModel", "Matrix", "compress", "share_layer"]
 
 SUGGESTED_DENSITY = 0.1
 PAIRS_COST = 1.02
@@ -223,7 +224,11 @@ def compress(
             f"recipe: calibration is {next(filter(None, methods))!r} but there is no calibration "
             "data, expected some (--calibrate x.npy, or calibration=x); or remove the key"
         )
-    matrices = [_share(layer, p) for layer, p in zip(network.layers, plans, strict=True)]
+    weights = prune_layers([layer.weight for layer in network.layers], plans)
+    for layer, plan in zip(network.layers, plans, strict=True):
+        if is_nm(plan.structure) and not plan.prunes:
+            check_nm(layer.weight, *parse_nm(plan.structure), layer.name)
+    matrices = [share_layer(w, plan) for w, plan in zip(weights, plans, strict=True)]
     small = _with_weights(network, matrices)
     if calibration is not None:
         ranges = calibrate_ranges(small, calibration, recipe.input_range, methods)
@@ -271,14 +276,8 @@ def _met_weights(
     return found
 
 
-def _share(layer: Layer, plan: LayerRecipe) -> Matrix:
-    weight = layer.weight
-    if plan.prunes:
-        if is_nm(plan.structure):
-            weight = select_nm(weight, *parse_nm(plan.structure))
-        weight = structure_axis.prune(weight, density=plan.density, threshold=plan.threshold)
-    elif is_nm(plan.structure):
-        check_nm(weight, *parse_nm(plan.structure), layer.name)
+def share_layer(weight: Floats, plan: LayerRecipe) -> Matrix:
+    """Share values among weights (rows, cols) that are pruned already, in the plan's structure."""
     if plan.structure != "auto":
         return Matrix.share(weight, plan.structure, plan.codes)
     choices = (Matrix.share(weight, structure, plan.codes) for structure in STRUCTURES)

@@ -10,7 +10,7 @@ calibration = 99.9     # range of the outputs: "error", "minmax" or a percentile
 
 [layers.fc1]
 structure = "unstructured"   # or "dense", N:M such as "2:4", or "auto": the smallest that fits
-density = 0.1                # or: threshold = 0.02
+density = 0.1                # or: threshold = 0.02; with scope = "network", of all such layers
 
 [layers.fc2]
 structure = "2:4"            # at most 2 nonzeros in each 4 inputs of a row: the weights are so
@@ -30,7 +30,8 @@ from .structure import STRUCTURES
 
 __all__ = ["LayerRecipe", "Recipe", "load_recipe", "parse_recipe"]
 
-LAYER_KEYS = ("calibration", "codes", "density", "structure", "threshold")
+LAYER_KEYS = ("calibration", "codes", "density", "scope", "structure", "threshold")
+SCOPES = ("layer", "network")
 
 METHOD_RULE = f"{', '.join(METHODS)} or a percentile above 50, at most 100"
 
@@ -49,6 +50,9 @@ class LayerRecipe:
         group were kept, if the structure is N:M. 1.0 prunes for the structure only.
     threshold : float, optional
         Magnitude below which weights are pruned.
+    scope : str
+        What `density` is a share of: ``"layer"``, or ``"network"``, all layers of this scope
+        together, of which the largest weights are kept wherever they are.
     codes : int
         Distinct weights, 2..256; the zero of a dense or N:M layer is one of them.
     calibration : Method, optional
@@ -59,6 +63,7 @@ class LayerRecipe:
     structure: str = "auto"
     density: float | None = None
     threshold: float | None = None
+    scope: str = "layer"
     codes: int = 256
     calibration: Method | None = None
 
@@ -177,6 +182,7 @@ def _layer_table(where: str, name: str, value: object) -> dict[str, Any]:
             f"auto, {', '.join(STRUCTURES)} or N:M with 1 <= N < M <= {MAX_GROUP}, such as 2:4",
         ),
         "density": (lambda v: _is_number(v) and 0 < v <= 1, "a number above 0, at most 1"),
+        "scope": (lambda v: v in SCOPES, " or ".join(SCOPES)),
         "threshold": (lambda v: _is_number(v) and 0 <= v < float("inf"), "a number, 0 or above"),
         "codes": (lambda v: type(v) is int and 2 <= v <= 256, "a whole number in 2..256"),
         "calibration": (_is_method, METHOD_RULE),

@@ -10,7 +10,8 @@ onnxruntime in eight ways: weights per channel or per tensor, activations uint8 
 or not. Each file is imported as it is, without calibration data if it has ranges of its own.
 
 onnxruntime is asked twice: with what the file says (optimizations off) and as users run it. Without
-VNNI instructions its int8 kernels add pairs of products in 16 bits, which saturate. Needs
+VNNI instructions its int8 kernels add pairs of products in 16 bits, which saturate. The last column
+says whether the device's outputs equal the golden model's, all of them (exit 3 if not). Needs
 ``pip install gossamer[onnx] onnxruntime``.
 """
 
@@ -148,16 +149,22 @@ def main(arguments: list[str] | None = None) -> int:
         folder.mkdir(exist_ok=True)
         path = folder / "float.onnx"
         print(f"written {export(load_network(options.model), path)}")
-        heads = ("file", "file says", options.device, "differ", "as users run it")
-        print("{:30} {:>9} {:>9} {:>6} {:>15}".format(*heads))
+        heads = ("file", "file says", options.device, "differ", "as users run it", "= golden")
+        print("{:30} {:>9} {:>9} {:>6} {:>15} {:>8}".format(*heads))
+        all_same = True
         for name, file in [("float", path), *quantize_all(path, training)]:
             exact = onnxruntime_outputs(file, x, optimized=False)
             usual = onnxruntime_outputs(file, x, optimized=True)
             ours = engine_outputs(file, x, training, options.device)
+            same = np.array_equal(ours, engine_outputs(file, x, training, "golden"))
+            all_same &= same
             errors = [100 * (y.argmax(axis=1) != labels).mean() for y in (exact, ours, usual)]
             differ = int((exact.argmax(axis=1) != ours.argmax(axis=1)).sum())
-            print(f"{name:30} {errors[0]:8.2f}% {errors[1]:8.2f}% {differ:6} {errors[2]:14.2f}%")
-    return 0
+            print(
+                f"{name:30} {errors[0]:8.2f}% {errors[1]:8.2f}% {differ:6} {errors[2]:14.2f}%"
+                f" {'yes' if same else 'NO':>8}"
+            )
+    return 0 if all_same else 3
 
 
 if __name__ == "__main__":

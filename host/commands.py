@@ -15,10 +15,10 @@ from . import model_file
 from .compress import compress
 from .console import note, print_json, print_lines, print_table, track
 from .device import RunStats
-from .errors import InputError
 from .files import open_atomic, read_npy
 from .importers import load_network
 from .recipe import load_recipe
+from .score import score
 from .session import Session
 from .show import model_document, print_model
 from .verify import verify
@@ -76,7 +76,7 @@ def run_file(
     document["score"] = None
     if classes is not None:
         final = session.network.final
-        document["score"] = _score(np.atleast_2d(outputs), classes, final)
+        document["score"] = score(np.atleast_2d(outputs), classes, final)
     if output is not None:
         with open_atomic(output) as stream:
             np.save(stream, outputs, allow_pickle=False)
@@ -148,26 +148,6 @@ def _run_document(
         if identity.config.counters:
             document["slot_efficiency"] = stats.counters["busy"] / (multipliers * stats.cycles)
     return document
-
-
-def _score(outputs: npt.NDArray[np.float32], labels: npt.NDArray[Any], final: str) -> float:
-    """Share of inputs whose largest output stands at their label, or whose argmax is the label."""
-    if labels.shape not in ((len(outputs),), (len(outputs), 1)) or labels.dtype.kind not in "iu":
-        raise InputError(
-            f"labels have shape {labels.shape} and type {labels.dtype}, expected one integer per "
-            f"input: ({len(outputs)},)"
-        )
-    classes = labels.reshape(-1)
-    if final == "argmax":
-        return float((outputs[:, 0] == classes).mean())
-    wrong = (classes < 0) | (classes >= outputs.shape[1])
-    if wrong.any():
-        place = int(np.argmax(wrong))
-        raise InputError(
-            f"label {classes[place]} of input {place} is no output, "
-            f"expected 0..{outputs.shape[1] - 1}"
-        )
-    return float((outputs.argmax(axis=1) == classes).mean())
 
 
 def _print_run(document: dict[str, Any], output: Path | None) -> None:

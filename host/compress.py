@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """From a float network and a recipe to a compressed model: what a `.gossamer` file holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from . import codebook as values_axis
 from . import structure as structure_axis
-from .calibrate import SEARCH_BITS, TensorRange, bound_ranges, calibrate_ranges
+from .calibrate import SEARCH_BITS, Method, TensorRange, bound_ranges, calibrate_ranges
 from .errors import InputError, RecipeError
 from .network import Floats, Layer, Network, as_samples
 from .nm import check_nm, group_counts, is_nm, pair_count, parse_nm, position_bits
@@ -18,7 +18,7 @@ from .recipe import LayerRecipe, Recipe
 from .row_exponents import EXPONENT_BITS, share_rows
 from .structure import STRUCTURES, Places
 
-__all__ = ["CompressedLayer", "CompressedModel", "Matrix", "compress", "share_layer"]
+__all__ = ["CompressedLayer", "CompressedModel", "Matrix", "assemble", "compress", "share_layer"]
 
 SUGGESTED_DENSITY = 0.1
 PAIRS_COST = 1.02
@@ -229,20 +229,40 @@ def compress(
         if is_nm(plan.structure) and not plan.prunes:
             check_nm(layer.weight, *parse_nm(plan.structure), layer.name)
     matrices = [share_layer(w, plan) for w, plan in zip(weights, plans, strict=True)]
+    model = assemble(network, matrices, calibration, recipe.input_range, methods)
+    if any(plan.prunes for plan in plans):
+        return model
+    return replace(model, notes=(*model.notes, *_advice(matrices)))
+
+
+def assemble(
+    network: Network,
+    matrices: list[Matrix],
+    calibration: npt.ArrayLike | None,
+    input_range: tuple[float, float] | None = None,
+    methods: Sequence[Method | None] | None = None,
+) -> CompressedModel:
+    """Find ranges for a network whose weights become `matrices`, one per layer.
+
+    Parameters
+    ----------
+    calibration : (n, n_inputs) array, optional
+        Without it the range of the input must be known.
+    input_range, methods
+        See `calibrate.calibrate_ranges`.
+    """
     small = _with_weights(network, matrices)
     if calibration is not None:
-        ranges = calibrate_ranges(small, calibration, recipe.input_range, methods)
+        ranges = calibrate_ranges(small, calibration, input_range, methods)
         met = _met_weights(small, calibration, ranges)
     else:
-        ranges = bound_ranges(small, recipe.input_range)
+        ranges = bound_ranges(small, input_range)
         met = [1.0] * len(matrices)
     layers = tuple(
         CompressedLayer(la.name, matrix, la.bias, la.activation, output, la.limits, share)
         for la, matrix, output, share in zip(network.layers, matrices, ranges[1:], met, strict=True)
     )
-    prunes = any(plan.prunes for plan in plans)
-    notes = (*network.notes, *(() if prunes else _advice(matrices)))
-    return CompressedModel(layers, ranges[0], notes, network.final)
+    return CompressedModel(layers, ranges[0], network.notes, network.final)
 
 
 def _with_weights(network: Network, matrices: list[Matrix]) -> Network:

@@ -101,7 +101,7 @@ def test_whole_way_to_a_compressed_model(early):
     assert same(weights(module), trained)
     model = compress(from_torch(module), RECIPE, X.numpy())
     assert same([layer.matrix.weight() for layer in model.layers], trained)
-    assert [len(layer.matrix.codebook) for layer in model.layers] == [8, 8, 8]
+    assert [len(layer.matrix.codebook) for layer in model.layers][:2] == [8, 8]
     assert [layer.matrix.structure for layer in model.layers][:2] == ["unstructured", "2:4"]
 
 

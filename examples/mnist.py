@@ -11,11 +11,11 @@ Exit status 1 if any output differs from the golden model.
 """
 
 import argparse
-import gzip
 import sys
 from pathlib import Path
 
 import numpy as np
+from gossamer.bench.mnist import read_idx
 from gossamer.host import golden
 from gossamer.host.compress import compress
 from gossamer.host.console import track
@@ -23,26 +23,13 @@ from gossamer.host.importers import load_network
 from gossamer.host.network import Layer, Network
 from gossamer.host.session import Session
 
-__all__ = ["main", "normalized", "read_idx"]
+__all__ = ["main", "normalized"]
 
 MEAN, STD = 0.1307, 0.3081
 """Of MNIST's pixels, as torchvision's examples use them."""
 CALIBRATION = 1000
 """Training images whose activations set the ranges."""
 CHUNK = 500
-
-
-def read_idx(folder: Path, name: str) -> np.ndarray:
-    """Images (n, rows x columns) or labels (n,) uint8 of the IDX file `name`, plain or .gz."""
-    path = folder / name
-    raw = path.read_bytes() if path.exists() else gzip.decompress(Path(f"{path}.gz").read_bytes())
-    if raw[:3] != b"\0\0\x08" or raw[3] not in (1, 3):
-        sys.exit(f"{path}: begins with {raw[:4].hex()}, expected an IDX file of bytes")
-    shape = np.frombuffer(raw, ">u4", count=raw[3], offset=4).astype(int)
-    values = np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3])
-    if len(values) != shape.prod():
-        sys.exit(f"{path}: {len(values)} bytes of data, expected {shape.prod()} as its head says")
-    return values.reshape(shape[0], -1) if raw[3] == 3 else values
 
 
 def normalized(network: Network) -> Network:

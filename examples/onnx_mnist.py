@@ -26,11 +26,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
+from gossamer.bench.mnist import read_idx
 from gossamer.host.compress import compress
 from gossamer.host.importers import load_network
 from gossamer.host.network import Network
 from gossamer.host.session import Session
-from mnist import CALIBRATION, CHUNK, read_idx
+from mnist import CALIBRATION, CHUNK
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 

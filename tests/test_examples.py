@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gossamer.bench.mnist import read_idx
+from gossamer.host.errors import FormatError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import exact_products
@@ -51,7 +53,7 @@ def run(data, capsys, *options):
 
 def test_normalized_network_is_the_same_function(data):
     network = mnist.load_network(data / "net.npz")
-    x = mnist.read_idx(data, "t10k-images-idx3-ubyte") / np.float32(255)
+    x = read_idx(data, "t10k-images-idx3-ubyte") / np.float32(255)
     y = network.run(x)
     z = mnist.normalized(network).run((x - mnist.MEAN) / mnist.STD)
     assert np.abs(y - z).max() < 1e-4 * np.abs(y).max()
@@ -69,7 +71,7 @@ def test_image_files_are_checked(data, capsys):
     whole = path.read_bytes()
     for damaged, message in ((whole[:-1], "15679 bytes of data, expected 15680"), (b"PK", "IDX")):
         path.write_bytes(damaged)
-        with pytest.raises(SystemExit, match=message):
+        with pytest.raises(FormatError, match=message):
             run(data, capsys)
 
 

@@ -5,6 +5,7 @@ Everything else is imported when a command runs, so that help is quick and no co
 that another one uses.
 """
 
+import re
 from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +31,9 @@ EXTRAS = {
 """Which extra brings a module that the runtime does without."""
 DIFFERENT = 3
 """Exit status of `verify` when device and golden model disagree."""
+
+
+SIZES = {"": 1, "b": 1, "kb": 1000, "kib": 1 << 10, "mb": 10**6, "mib": 1 << 20}
 
 
 class Bits(Enum):
@@ -86,6 +90,15 @@ bench = typer.Typer(no_args_is_help=True, help="Measure; figures come from simul
 app.add_typer(bench, name="bench")
 
 
+def parse_size(text: str) -> int:
+    """Bytes that a text such as ``64kB`` stands for."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in SIZES:
+        names = "kB, KiB, MB or MiB"
+        raise typer.BadParameter(f"{text!r} is no size, expected bytes, or a number of {names}")
+    return round(float(found[1]) * SIZES[found[2]])
+
+
 def show_version(wanted: bool) -> None:
     """Print the version and leave."""
     if wanted:
@@ -128,12 +141,55 @@ def compress(
     masks: Annotated[
         Path | None, typer.Option("--masks", help="Pruning masks in a file of their own.")
     ] = None,
+    target_size: Annotated[
+        int | None,
+        typer.Option(
+            "--target-size",
+            parser=parse_size,
+            metavar="SIZE",
+            help="Find a recipe: largest file, such as 64kB, 64KiB or 64000.",
+        ),
+    ] = None,
+    max_drop: Annotated[
+        float | None,
+        typer.Option(
+            "--max-drop", min=0, help="Find a recipe: percentage points of accuracy to lose."
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option("--labels", help="Right classes (n,) of the calibration inputs, .npy."),
+    ] = None,
+    recipe_out: Annotated[
+        Path | None, typer.Option("--recipe-out", help="Write the recipe that was found, .toml.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compress a trained network and write a portable .gossamer file."""
+    wanted = target_size is not None or max_drop is not None
+    rules = {
+        "--target-size and --max-drop are two goals, expected one": target_size is None
+        or max_drop is None,
+        "--recipe says what to do, and a goal has it found: expected one": recipe is None
+        or not wanted,
+        "a goal needs samples: --calibrate x.npy and --labels y.npy": not wanted
+        or (calibrate is not None and labels is not None),
+        "--labels and --recipe-out need a goal: --target-size or --max-drop": wanted
+        or (labels is None and recipe_out is None),
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise typer.BadParameter(rule)
     from . import commands
 
-    commands.compress_file(model, output, recipe, calibrate, masks, json)
+    if labels is None:
+        commands.compress_file(model, output, recipe, calibrate, masks, json)
+        return
+    from .search_report import Goal
+
+    goal = Goal(labels=labels, target_bytes=target_size, max_drop=max_drop, recipe_out=recipe_out)
+    assert calibrate is not None
+    commands.compress_to_goal(model, output, calibrate, goal, masks, json)
 
 
 @app.command(epilog="Example: gossamer info net.gossamer --board icebreaker")

@@ -19,6 +19,8 @@ from .files import open_atomic, read_npy
 from .importers import load_network
 from .recipe import load_recipe
 from .score import score
+from .search import search_recipe
+from .search_report import Goal, print_search, search_document, write_recipe
 from .session import Session
 from .show import model_document, print_model
 from .verify import verify
@@ -26,6 +28,7 @@ from .verify import verify
 __all__ = [
     "build_board",
     "compress_file",
+    "compress_to_goal",
     "cosim_benches",
     "run_file",
     "verify_file",
@@ -57,6 +60,27 @@ def compress_file(
         print_json(model_document(compressed, output))
     else:
         print_model(compressed, output)
+
+
+def compress_to_goal(
+    model: Path, output: Path, calibrate: Path, goal: Goal, masks: Path | None, as_json: bool
+) -> None:
+    """`gossamer compress` with `--target-size` or `--max-drop`."""
+    found = search_recipe(
+        load_network(model, masks=masks),
+        read_npy(calibrate),
+        read_npy(goal.labels),
+        target_bytes=goal.target_bytes,
+        max_drop=goal.max_drop,
+        track=track,
+    )
+    model_file.save(found.model, output)
+    write_recipe(found, goal)
+    if as_json:
+        print_json(model_document(found.model, output) | {"search": search_document(found, goal)})
+    else:
+        print_search(found, goal)
+        print_model(found.model, output)
 
 
 def run_file(

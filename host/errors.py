@@ -13,6 +13,7 @@ __all__ = [
     "GossamerError",
     "InputError",
     "RecipeError",
+    "TargetError",
     "ToolError",
 ]
 
@@ -34,6 +35,10 @@ class InputError(GossamerError):
 
 class RecipeError(GossamerError):
     """A recipe is not valid TOML, or names what does not exist."""
+
+
+class TargetError(GossamerError):
+    """No recipe reaches the size or accuracy that was asked for; says how far it goes."""
 
 
 class CapacityError(GossamerError):

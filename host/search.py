@@ -163,9 +163,9 @@ class _Table:
         """Choose the least damage, or the least drop, in `room` bytes."""
         return knapsack.choose(self.sizes, self.drops if by_drops else self.damages, room)
 
-    def best(self) -> tuple[int, ...]:
-        """Choose the least damage, whatever its bytes."""
-        return self.within(sum(int(one.max()) for one in self.sizes))
+    def best(self, *, by_drops: bool = False) -> tuple[int, ...]:
+        """Choose the least damage, or the least drop, whatever its bytes."""
+        return self.within(sum(int(one.max()) for one in self.sizes), by_drops=by_drops)
 
     def smallest(self) -> tuple[int, ...]:
         """Choose the fewest bytes."""
@@ -195,7 +195,8 @@ def _within_size(trials: Trials, table: _Table, target: int) -> tuple[int, ...]:
 
 def _within_drop(trials: Trials, table: _Table, limit: float, track: Track) -> tuple[int, ...]:
     """The smallest choice that keeps within the limit, by halving the range of sizes."""
-    best = table.best()
+    starts = table.best(), table.best(by_drops=True)
+    best = min(starts, key=lambda choice: trials.run(table.plans(choice)).drop)
     first = trials.run(table.plans(best))
     if first.drop > limit:
         raise TargetError(

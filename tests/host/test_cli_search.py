@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 GOAL = ("compress", "net.npz", "-o", "a.gossamer", "--calibrate", "x.npy")
 LABELLED = (*GOAL, "--labels", "y.npy")
-NAME = 'fc"1\\ ü\x7f'
+NAME = 'fc"1\\ ü'
 
 
 @pytest.fixture

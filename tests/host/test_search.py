@@ -2,6 +2,7 @@
 """Recipes that are found: within their goals, the same every time, and judged by unseen labels."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from gossamer.host.compress import compress, share_layer
 from gossamer.host.errors import InputError, TargetError
 from gossamer.host.network import Layer, Network
 from gossamer.host.pruning import prune_layers
+from gossamer.host.recipe import parse_recipe
 from gossamer.host.search import search_recipe
+from gossamer.host.search_report import Goal, recipe_text
 from gossamer.host.sensitivity import CODES, Sensitivity
 from gossamer.host.session import Session
 from gossamer.host.trials import HELD_OUT, Trials
@@ -154,7 +157,7 @@ def test_odd_layers():
     # one row, one column, nothing but zeros
     rng = np.random.default_rng(1)
     layers = (
-        Layer("one row", rng.normal(size=(1, 6)), None, "relu"),
+        Layer('one row\n\x7f"[a]\\', rng.normal(size=(1, 6)), None, "relu"),
         Layer("one column", rng.normal(size=(6, 1))),
         Layer("zeros", np.zeros((3, 6)), np.array([0.0, 1.0, 0.5])),
     )
@@ -162,6 +165,8 @@ def test_odd_layers():
     found = search_recipe(Network(layers), x, np.ones(40, dtype=np.int64), max_drop=0)
     assert found.drop == found.held_out_drop == 0
     assert found.layers[2].chosen.density == 0
+    goal = Goal(labels=Path("y.npy"), target_bytes=None, max_drop=0, recipe_out=None)
+    assert parse_recipe(recipe_text(found, goal)).layers == found.recipe.layers
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,44 @@
 """What `gossamer bench` prints: figures measured on simulated RTL, as tables or JSON."""
 
 from dataclasses import asdict
+from pathlib import Path
 
 from .console import note, print_json, print_lines, print_table
 
-__all__ = ["sparsity", "tile"]
+__all__ = ["lenet", "sparsity", "tile"]
+
+
+def lenet(data: Path | None, plot: Path | None, as_json: bool) -> None:
+    """`gossamer bench lenet`."""
+    from ..bench import lenet, lenet_plot
+    from ..sim.protocol_sim import Serial
+
+    Serial.progress = note
+    if plot is not None:
+        lenet_plot.check_target(plot)
+    result = lenet.measure(data, note)
+    if plot is not None:
+        lenet_plot.plot_curve(result, plot)
+    if as_json:
+        print_json(asdict(result))
+        return
+    heads = ["seed", "weights", "bytes", "ratio", "dense %", "float32 %", "golden %", "RTL %"]
+    rows = [
+        [
+            seed.seed, seed.curve[seed.stage].nonzeros, seed.bytes, seed.ratio, seed.dense_error,
+            seed.float_error, seed.error, seed.rtl_error, f"{seed.cycles_per_image:.0f}",
+        ]
+        for seed in result.seeds
+    ]  # fmt: skip
+    title = (
+        f"LeNet-300-100 on MNIST: error on 10,000 test images, {lenet.DENSE_BYTES:,} bytes dense"
+    )
+    print_table([*heads, "cycles"], rows, title=title)
+    print_lines(
+        "",
+        f"mean: {result.ratio:.1f}x, {result.error:.2f} % wrong, dense {result.dense_error:.2f} %; "
+        "RTL equal to golden, all outputs",
+    )
 
 
 def sparsity(as_json: bool) -> None:

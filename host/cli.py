@@ -277,6 +277,22 @@ def build(
     commands.build_board(board, json)
 
 
+@bench.command(epilog="Example: gossamer bench lenet --plot lenet.png --json")
+def lenet(
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder of MNIST's IDX files; else fetched.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw ratio against error, .png or .svg.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """LeNet-300-100 on MNIST, trained, pruned and shared: ratio and error, three seeds; minutes."""
+    from . import benchmarks
+
+    benchmarks.lenet(data, plot, json)
+
+
 @bench.command(epilog="Example: gossamer bench sparsity --json")
 def sparsity(json: Json = False) -> None:
     """One 256x256 layer at falling densities: bytes and cycles beside dense on the same unit."""

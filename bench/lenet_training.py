@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""LeNet-300-100 on MNIST, trained, pruned, retrained and shared in PyTorch.
+
+The dense network learns with dropout. Then it is pruned in stages, each from where the one before
+ended: magnitudes fall under the recipe's density while training goes on, the rest of the stage
+retrains what is left. From each stage a copy shares values and trains them. Pruned and shared
+networks learn from the labels and from the outputs of the dense one.
+
+Ref: LeCun et al., Gradient-based learning applied to document recognition (the network); Hinton et
+al., Distilling the knowledge in a neural network.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+from ..host.importers.extras import import_extra
+from ..host.recipe import Recipe, parse_recipe
+from ..host.retrain import finish, prune, share
+from .mnist import Digits
+
+__all__ = ["PLAN", "SIZES", "STAGES", "Plan", "Stage", "fit", "make_network", "stages"]
+
+torch = import_extra("torch", "training LeNet-300-100")
+
+SIZES = (784, 300, 100, 10)
+BATCH = 256
+EVERY = 50
+"""Mini-batches between two steps of pruning."""
+RAMP = 0.6
+"""Share of a stage in which weights are pruned."""
+SHIFTS = tuple(product((-1, 0, 1), repeat=2))
+"""Rows and columns by which the images of a batch move, at random."""
+BIAS_STEP = 2.0**-6
+"""Biases become multiples of it, which a file holds in a byte each or so."""
+TEMPERATURE = 2.0
+TEACHER = 0.7
+"""Share of the loss that compares with the dense network's outputs, softened by TEMPERATURE."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Densities and codes of the three layers to end with."""
+
+    density: tuple[float, ...]
+    codes: tuple[int, ...]
+
+    @property
+    def recipe(self) -> Recipe:
+        """For pruning, sharing and compression."""
+        names = [name for name, _ in make_network().named_children() if name.startswith("fc")]
+        tables = (
+            f"[layers.{name}]\ndensity = {density}\ncodes = {codes}\n"
+            for name, density, codes in zip(names, self.density, self.codes, strict=True)
+        )
+        return parse_recipe("".join(tables))
+
+
+STAGES = (
+    Stage((0.08, 0.16, 0.60), (32, 32, 32)),
+    Stage((0.05, 0.11, 0.45), (16, 16, 16)),
+    Stage((0.035, 0.08, 0.35), (16, 16, 16)),
+    Stage((0.025, 0.06, 0.30), (16, 16, 16)),
+    Stage((0.018, 0.045, 0.25), (16, 16, 16)),
+)
+"""From large to small."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Epochs, first rates of Adam and dropout."""
+
+    dense_epochs: int = 25
+    prune_epochs: int = 10
+    share_epochs: int = 3
+    dense_rate: float = 1e-3
+    prune_rate: float = 1e-3
+    share_rate: float = 2e-4
+    dropout: float = 0.3
+
+
+PLAN = Plan()
+"""What the measurement takes."""
+
+
+def make_network(dropout: float = 0.0) -> Any:
+    """A `torch.nn.Sequential` of fc1, fc2 and fc3, with ReLU and dropout between."""
+    parts: dict[str, Any] = {}
+    for k, (n_in, n_out) in enumerate(pairwise(SIZES), 1):
+        parts[f"fc{k}"] = torch.nn.Linear(n_in, n_out)
+        if n_out != SIZES[-1]:
+            parts[f"relu{k}"] = torch.nn.ReLU()
+            parts[f"dropout{k}"] = torch.nn.Dropout(dropout)
+    module = torch.nn.Sequential()
+    for name, part in parts.items():
+        module.add_module(name, part)
+    return module
+
+
+def fit(
+    module: Any,
+    data: Digits,
+    *,
+    epochs: int,
+    rate: float,
+    teacher: Any = None,
+    before: Callable[[float], None] | None = None,
+) -> Iterator[float]:
+    """Train with Adam; the rate falls along a cosine to 0, each batch is shifted by SHIFTS.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Changed in place.
+    data : Digits
+    epochs : int
+    rate : float
+    teacher : (shifts, n, 10) tensor, optional
+        Outputs to learn from beside the labels, for the images at each shift.
+    before : function, optional
+        Called every `EVERY` mini-batches with the share of the training that is done.
+
+    Yields
+    ------
+    float
+        Mean loss of each epoch.
+    """
+    images, labels = torch.from_numpy(data.images), torch.from_numpy(data.labels)
+    optimizer = torch.optim.Adam(module.parameters(), lr=rate, fused=True)
+    batches = math.ceil(len(labels) / BATCH)
+    module.train()
+    for epoch in range(epochs):
+        total = 0.0
+        for batch, rows in enumerate(torch.randperm(len(labels)).split(BATCH)):
+            done = (epoch + batch / batches) / epochs
+            if before is not None and (epoch * batches + batch) % EVERY == 0:
+                before(done)
+            optimizer.param_groups[0]["lr"] = rate * (1 + math.cos(math.pi * done)) / 2
+            optimizer.zero_grad()
+            k = int(torch.randint(len(SHIFTS), (1,)))
+            wanted = None if teacher is None else teacher[k][rows]
+            loss = _loss(module(_shifted(images[rows], k)), labels[rows], wanted)
+            loss.backward()
+            optimizer.step()
+            total += loss.detach().item() * len(rows)
+        yield total / len(labels)
+
+
+def stages(dense: Any, data: Digits, plan: Plan, steps: tuple[Stage, ...]) -> Iterator[Any]:
+    """Prune a copy of a dense network stage by stage.
+
+    Yields
+    ------
+    torch.nn.Module
+        Of each stage a network whose weights are pruned and shared, plain parameters again.
+    """
+    with torch.no_grad():
+        images = torch.from_numpy(data.images)
+        teacher = torch.stack([dense.eval()(_shifted(images, k)) for k in range(len(SHIFTS))])
+    module = make_network()
+    module.load_state_dict(dense.state_dict())
+    for stage in steps:
+        recipe = stage.recipe
+
+        def ramp(done: float, recipe: Recipe = recipe) -> None:
+            prune(module, recipe, min(1.0, done / RAMP))
+
+        for _ in fit(
+            module, data, epochs=plan.prune_epochs, rate=plan.prune_rate, teacher=teacher,
+            before=ramp,
+        ):  # fmt: skip
+            pass
+        prune(module, recipe)
+        shared = copy.deepcopy(module)
+        share(shared, recipe)
+        for _ in fit(shared, data, epochs=plan.share_epochs, rate=plan.share_rate, teacher=teacher):
+            pass
+        finish(shared)
+        with torch.no_grad():
+            for name, parameter in shared.named_parameters():
+                if name.endswith("bias"):
+                    parameter.copy_((parameter / BIAS_STEP).round() * BIAS_STEP)
+        yield shared.eval()
+
+
+def _shifted(images: Any, k: int) -> Any:
+    """Images (n, side x side) moved by SHIFTS[k]; their edges are black."""
+    side = math.isqrt(images.shape[1])
+    return images.view(-1, side, side).roll(SHIFTS[k], dims=(1, 2)).view(len(images), -1)
+
+
+def _loss(outputs: Any, labels: Any, wanted: Any) -> Any:
+    functional = torch.nn.functional
+    loss = functional.cross_entropy(outputs, labels)
+    if wanted is None:
+        return loss
+    ours, theirs = (functional.log_softmax(z / TEMPERATURE, dim=1) for z in (outputs, wanted))
+    apart = functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+    return (1 - TEACHER) * loss + TEACHER * TEMPERATURE**2 * apart

@@ -3,6 +3,7 @@
 
 import json
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,6 +114,22 @@ def test_a_wrong_device_is_told(folder, small, monkeypatch):
         lenet.measure(
             folder, lambda _: None, device="golden", seeds=(0,), plan=PLAN, steps=STEPS[:1]
         )
+
+
+@pytest.mark.slow
+def test_example(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    import lenet300100
+
+    options = ["--epochs", "2", "--held-out", "150", "-o", str(tmp_path)]
+    lenet300100.main(["--data", str(folder), *options])
+    *_, last = capsys.readouterr().out.splitlines()
+    (path,) = tmp_path.iterdir()
+    assert path.name == "lenet300100-0.gossamer"
+    assert f"{path.stat().st_size:,} of 1,066,440 bytes" in last
+    model = model_file.load(path)
+    assert [layer.matrix.nonzeros for layer in model.layers] == [11760, 3300, 400]
+    assert max(len(layer.matrix.codebook) for layer in model.layers) == 16
 
 
 def points(*rows):

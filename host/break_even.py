@@ -35,7 +35,7 @@ def highest_density(cost: Callable[[float], float], limit: float, smallest: floa
 
 
 def unstructured_bits(density: float, n_weights: int, code_bits: int) -> float:
-    """Expected bits of gaps and codes if every weight is there with the same chance.
+    """Expected bits of gaps and codes, plain, if every weight is there with the same chance.
 
     A gap then takes ``1 / (1 - (1 - density)**(2**k - 1))`` symbols of k bits on average.
     """

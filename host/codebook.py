@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Axis 2 of a compressed matrix: weights share few values. Cluster, encode, decode, bit cost.
+"""Axis 2 of a compressed matrix: weights share few values.
 
 1-D k-means on the nonzeros, from two starts, of which the better is kept: even steps between the
 extremes, best for few codes, and steps as dense as the cube root of the weights' density, which
@@ -14,12 +14,10 @@ pulse-count modulation, Proc. IRE 39, 1951.
 import numpy as np
 import numpy.typing as npt
 
-from ..rtl.config import ceil_log2
-from .bits import pack_bits, packed_bytes, unpack_bits
-from .errors import FormatError
+from .entropy import symbol_bits
 from .network import Floats
 
-__all__ = ["code_bits", "cost_bits", "decode_codes", "encode_codes", "share_weights"]
+__all__ = ["code_bits", "share_weights"]
 
 MAX_STEPS = 200
 DENSITY_BINS = 256
@@ -60,37 +58,7 @@ def share_weights(values: Floats, max_codes: int, *, zero_code: bool) -> tuple[F
 
 def code_bits(n_codes: int) -> int:
     """Bits of one code, 1..8."""
-    return max(1, ceil_log2(n_codes))
-
-
-def cost_bits(entries: int, n_codes: int) -> int:
-    """Bits of packed codes and of a codebook of float32 values."""
-    return entries * code_bits(n_codes) + 32 * n_codes
-
-
-def encode_codes(codes: Ints, n_codes: int) -> bytes:
-    """Packed codes of `code_bits` bits each."""
-    return pack_bits(codes, code_bits(n_codes))
-
-
-def decode_codes(data: bytes, n_codes: int, entries: int, where: str) -> Ints:
-    """Undo `encode_codes`.
-
-    Raises
-    ------
-    FormatError
-        `data` has the wrong length, or a code lies beyond the codebook; `where` starts the message.
-    """
-    expected = packed_bytes(entries, code_bits(n_codes))
-    if len(data) != expected:
-        raise FormatError(f"{where}: {len(data)} bytes of codes, expected {expected}")
-    codes = unpack_bits(data, code_bits(n_codes), entries)
-    if entries and codes.max() >= n_codes:
-        raise FormatError(
-            f"{where}: code {codes.max()} found, expected codes below {n_codes}; "
-            "the file is damaged, write it again"
-        )
-    return codes
+    return symbol_bits(n_codes)
 
 
 def _cluster(values: Floats, k: int) -> tuple[Floats, Ints]:

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from . import codebook as values_axis
 from . import structure as structure_axis
+from .biases import round_biases
 from .calibrate import SEARCH_BITS, Method, TensorRange, bound_ranges, calibrate_ranges
 from .errors import InputError, RecipeError
+from .matrix import Matrix
 from .network import Floats, Layer, Network, as_samples
-from .nm import check_nm, group_counts, is_nm, pair_count, parse_nm, position_bits
+from .nm import check_nm, group_counts, is_nm, parse_nm
 from .pruning import prune_layers
 from .recipe import LayerRecipe, Recipe
-from .row_exponents import EXPONENT_BITS, share_rows
 from .structure import STRUCTURES, Places
 
-__all__ = ["CompressedLayer", "CompressedModel", "Matrix", "assemble", "compress", "share_layer"]
+__all__ = ["CompressedLayer", "CompressedModel", "assemble", "compress", "share_layer"]
 
 SUGGESTED_DENSITY = 0.1
 PAIRS_COST = 1.02
@@ -29,94 +29,6 @@ NO_CALIBRATION = (
     "wide as a rule, so that up to 5 of 8 bits are lost and accuracy with them; compress with "
     "calibration data (--calibrate x.npy)"
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Matrix:
-    """A weight matrix as codes into a codebook.
-
-    Parameters
-    ----------
-    structure : str
-        ``"dense"`` (every weight is an entry), ``"unstructured"`` or N:M such as ``"2:4"``
-        (nonzeros are the entries).
-    places : Places
-        Where the entries stand, column by column.
-    codes : (entries,) int64
-    codebook : (k,) float32
-        1..256 values.
-    zero_code : bool
-        Code 0 is 0 and stands for pruned weights (some dense ones), or is kept for pairs without
-        a weight (all N:M).
-    row_exponents : (n_rows,) int64
-        A weight is its codebook value times ``2**-exponent`` of its row; mostly all 0.
-    """
-
-    structure: str
-    places: Places
-    codes: npt.NDArray[np.int64]
-    codebook: Floats
-    zero_code: bool
-    row_exponents: npt.NDArray[np.int64]
-
-    @classmethod
-    def share(cls, weight: Floats, structure: str, max_codes: int) -> "Matrix":
-        """Share at most `max_codes` values among the weights (rows, cols) of one structure.
-
-        For N:M the weights must be so already, see `nm.check_nm`.
-        """
-        mask = weight != 0
-        dense = structure == "dense"
-        places = Places.dense(*mask.shape) if dense else Places.of_mask(mask)
-        zero_code = is_nm(structure) or (dense and not mask.all())
-        stored = weight[places.row_indices, places.columns]
-        book, codes, exponents = share_rows(
-            stored, places.row_indices, places.n_rows, max_codes, zero_code=zero_code
-        )
-        return cls(structure, places, codes, book, zero_code, exponents)
-
-    @property
-    def code_bits(self) -> int:
-        """Bits of one code, 1..8."""
-        return values_axis.code_bits(len(self.codebook))
-
-    @property
-    def nonzeros(self) -> int:
-        """Weights that are not zero."""
-        return int(np.count_nonzero(self.codebook[self.codes]))
-
-    @property
-    def fillers(self) -> int:
-        """Stored pairs without a weight: an N:M layer has N for each group, whatever it holds."""
-        if not is_nm(self.structure):
-            return 0
-        pairs = pair_count(self.places.n_rows, self.places.n_cols, *parse_nm(self.structure))
-        return pairs - len(self.codes)
-
-    @property
-    def padded_cols(self) -> int:
-        """Columns that the last group of an N:M layer lacks."""
-        return -self.places.n_cols % parse_nm(self.structure)[1] if is_nm(self.structure) else 0
-
-    @property
-    def cost_bytes(self) -> int:
-        """Bytes of indices, codes and codebook in a file."""
-        stored = len(self.codes) + self.fillers
-        if is_nm(self.structure):
-            index = stored * position_bits(parse_nm(self.structure)[1])
-        else:
-            index = 0 if self.structure == "dense" else structure_axis.gap_bits(self.places)[1]
-        exponents = EXPONENT_BITS * self.places.n_rows if self.row_exponents.any() else 0
-        bits = index + values_axis.cost_bits(stored, len(self.codebook)) + exponents
-        return -(-bits // 8)
-
-    def weight(self) -> Floats:
-        """The whole matrix, (rows, cols) float32."""
-        places = self.places
-        weight = np.zeros((places.n_rows, places.n_cols), dtype=np.float32)
-        exponents = self.row_exponents[places.row_indices]
-        weight[places.row_indices, places.columns] = np.ldexp(self.codebook[self.codes], -exponents)
-        return weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +171,9 @@ def assemble(
         ranges = bound_ranges(small, input_range)
         met = [1.0] * len(matrices)
     layers = tuple(
-        CompressedLayer(la.name, matrix, la.bias, la.activation, output, la.limits, share)
+        CompressedLayer(
+            la.name, matrix, round_biases(la.bias, output), la.activation, output, la.limits, share
+        )
         for la, matrix, output, share in zip(network.layers, matrices, ranges[1:], met, strict=True)
     )
     return CompressedModel(layers, ranges[0], network.notes, network.final)
@@ -297,18 +211,23 @@ def _met_weights(
 
 
 def share_layer(weight: Floats, plan: LayerRecipe) -> Matrix:
-    """Share values among weights (rows, cols) that are pruned already, in the plan's structure."""
+    """Share values among weights (rows, cols) that are pruned already, in the plan's structure.
+
+    Structures are compared without Huffman codes, as an engine holds them: coded, all structures
+    come near the same size, but not near the same cycles.
+    """
     if plan.structure != "auto":
-        return Matrix.share(weight, plan.structure, plan.codes)
-    choices = (Matrix.share(weight, structure, plan.codes) for structure in STRUCTURES)
-    return _prefer_pairs(weight, min(choices, key=lambda m: m.cost_bytes), plan.codes)
+        return Matrix.share(weight, plan.structure, plan.codes, plan.entropy)
+    choices = (Matrix.share(weight, s, plan.codes, "none") for s in STRUCTURES)
+    best = _prefer_pairs(weight, min(choices, key=lambda m: m.cost_bytes), plan.codes)
+    return best.coded(plan.entropy)
 
 
 def _prefer_pairs(weight: Floats, best: Matrix, codes: int) -> Matrix:
     """2:4 instead of `best` if it holds the weights as well and costs little more."""
     if (group_counts(Places.of_mask(weight != 0), 4) > 2).any():
         return best
-    pairs = Matrix.share(weight, "2:4", codes)
+    pairs = Matrix.share(weight, "2:4", codes, "none")
     worse = np.array_equal(best.weight(), weight) and not np.array_equal(pairs.weight(), weight)
     return best if worse or pairs.cost_bytes > PAIRS_COST * best.cost_bytes else pairs
 

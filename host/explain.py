@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from ..rtl.config import EngineConfig
 from ..rtl.formats import Unit
-from . import structure as structure_axis
 from .advice import GAIN, Form, LayerExplanation, advise
 from .array_memory import slice_counts
 from .break_even import highest_density, unstructured_bits
@@ -22,13 +21,15 @@ from .compress import CompressedLayer, CompressedModel
 from .dealing import deal_rows
 from .errors import CapacityError
 from .estimate import ArrayLoad, Estimate, array_estimate, link_bytes, tile_estimate
-from .nm import group_counts, pair_count, position_bits, select_nm
+from .matrix import Matrix
+from .nm import group_counts, select_nm
 from .placement import Placement, place
 from .quantize import CODEBOOK_BITS, QuantizedLayer, quantize
 from .structure import Places
 
 __all__ = ["FORMS", "WIDTHS", "Engine", "Explanation", "explain"]
 
+MAX_CODES = 256
 FORMS = ("dense", "2:4", "unstructured")
 
 WIDTHS = {32: 8, 36: 16}
@@ -167,10 +168,11 @@ class _Layer:
             GAIN * dense.cycles,
             smallest,
         )
-        bits = code_bits(self._nonzero_codes)
+        plain = self._matrix("dense", self._weight).coded("none")
+        codes = max(1, int(np.count_nonzero(plain.codebook)))
         bytes_below = highest_density(
-            lambda density: unstructured_bits(density, self._weight.size, bits) / 8,
-            dense.bytes - 4 * self._nonzero_codes,
+            lambda density: unstructured_bits(density, self._weight.size, code_bits(codes)) / 8,
+            plain.cost_bytes - 4 * codes,
             smallest,
         )
         explained = LayerExplanation(
@@ -194,9 +196,10 @@ class _Layer:
             explained, advice=advise(explained, self._rows, self._cols, self._config)
         ), now
 
-    @property
-    def _nonzero_codes(self) -> int:
-        return max(1, int(np.count_nonzero(self._layer.matrix.codebook)))
+    def _matrix(self, structure: str, weight: npt.NDArray[np.float32]) -> Matrix:
+        """The layer's weights, or what is left of them, in a structure."""
+        own = self._layer.matrix
+        return own if own.structure == structure else Matrix.share(weight, structure, MAX_CODES)
 
     def _as_placed(
         self, whole: QuantizedLayer, at: Placement | None, before: Estimate | None
@@ -231,21 +234,12 @@ class _Layer:
     def _form(self, structure: str, before: Estimate | None) -> Form:
         config, weight = self._config, self._weight
         rows = -(-self._rows // config.n_pes)
-        codes = self._nonzero_codes
         if structure == "dense":
             load = ArrayLoad.of_density(self._rows, self._cols, 1.0, config.n_pes)
             cycles = array_estimate(load, self._active, self._active, config, before).cycles
-            codes += not self._weight.all()
-            entries, index = weight.size, 0
         else:
             if structure == "2:4":
                 weight = _two_of_four(weight)
-                codes += 1
-                entries = pair_count(self._rows, self._cols, 2, 4)
-                index = entries * position_bits(4)
-            else:
-                entries = int(np.count_nonzero(weight))
-                index = structure_axis.gap_bits(Places.of_mask(weight != 0))[1]
             load = ArrayLoad.of_counts(self._counts(weight), rows)
             cycles = array_estimate(load, self._active, self._layer.met, config, before).cycles
         unit = "array"
@@ -254,8 +248,7 @@ class _Layer:
             on_tile = tile_estimate(self._rows, self._cols, passes, self._active, config).cycles
             if on_tile < cycles:
                 unit, cycles = "tile", on_tile
-        codes = min(codes, 256)
-        size = -(-(index + entries * code_bits(codes)) // 8) + 4 * codes
+        size = self._matrix(structure, weight).cost_bytes
         dropped = int(np.count_nonzero(self._weight)) - int(np.count_nonzero(weight))
         return Form(unit, cycles, size, dropped)
 

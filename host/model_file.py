@@ -15,16 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from .biases import decode_biases, encode_biases
 from .calibrate import SOURCES, TensorRange
 from .compress import CompressedLayer, CompressedModel
 from .errors import AGAIN, FormatError, InputError
 from .files import open_atomic
-from .matrix_parts import MatrixParts, check_limits, decode_matrix, encode_matrix
+from .matrix_parts import MatrixParts, decode_matrix, encode_matrix
 from .network import ACTIVATIONS
+from .reader import Reader, check_limits
 
 __all__ = ["FORMAT_VERSION", "LayerParts", "dump", "layer_parts", "load", "parse", "save"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,27 @@ class LayerParts:
         """All bytes, in the file's order."""
         return self.matrix.data + self.bias
 
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of the line and of the comma before it in a header, where quotes are escaped."""
+        return len(_compact(_compact(self.line)).encode()) - len('""') + len(",")
+
 
 def layer_parts(layer: CompressedLayer) -> LayerParts:
     """Encode one layer."""
     matrix = encode_matrix(layer.matrix)
+    numbers, bias = encode_biases(layer.bias)
     line = [
         layer.name,
         layer.n_rows,
         layer.n_cols,
         _activation_mark(layer),
-        *matrix.numbers,
+        matrix.numbers,
+        numbers,
         _range_line(layer.output),
         *([] if layer.met == 1 else [round(100 * layer.met)]),
     ]
-    return LayerParts(line, matrix, layer.bias.astype("<f4").tobytes())
+    return LayerParts(line, matrix, bias)
 
 
 def dump(model: CompressedModel) -> bytes:
@@ -124,13 +133,11 @@ def parse(raw: bytes, where: str = "model") -> CompressedModel:
         first, *lines = json.loads(text)
         source = _parse_range(first)
         final = lines.pop() if isinstance(lines[-1], str) else "none"
-        layers, offset = [], 0
-        for line in lines:
-            layer, offset = _parse_layer(line, data, offset, where)
-            layers.append(layer)
-        if offset != len(data):
-            raise FormatError(f"{where}: {len(data) - offset} bytes left over; {AGAIN}")
-        model = CompressedModel(tuple(layers), source, final=final)
+        reader = Reader(data, 0, where)
+        layers = tuple(_parse_layer(line, reader, where) for line in lines)
+        if reader.at != len(data):
+            raise FormatError(f"{where}: {len(data) - reader.at} bytes left over; {AGAIN}")
+        model = CompressedModel(layers, source, final=final)
         model.to_network()
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, InputError) as error:
         raise FormatError(f"{where}: the description is not valid ({error}); {AGAIN}") from None
@@ -170,26 +177,17 @@ def _open(raw: bytes, where: str) -> tuple[dict[str, Any], bytes]:
     return metadata, raw[8 + size :]
 
 
-def _parse_layer(
-    line: list[Any], data: bytes, offset: int, where: str
-) -> tuple[CompressedLayer, int]:
-    name, rows, cols, activation, kind, entries, n_codes, first, second, output, *share = line
-    where = f"{where}: layer {name!r}"
+def _parse_layer(line: list[Any], reader: Reader, where: str) -> CompressedLayer:
+    name, rows, cols, activation, numbers, bias_numbers, output, *share = line
+    reader.where = f"{where}: layer {name!r}"
     if type(name) is not str:
-        raise FormatError(f"{where}: the name is no text; {AGAIN}")
-    numbers = [kind, entries, n_codes, first, second]
-    matrix, start = decode_matrix(numbers, rows, cols, data, offset, where)
-    end = start + 4 * rows
-    if end > len(data):
-        raise FormatError(
-            f"{where}: needs {4 * rows} bytes of biases but {len(data) - start} are left; {AGAIN}"
-        )
-    bias = np.frombuffer(data[start:end], "<f4").astype(np.float32)
-    after, clip = _parse_activation(activation, where)
+        raise FormatError(f"{reader.where}: the name is no text; {AGAIN}")
+    matrix = decode_matrix(numbers, rows, cols, reader)
+    bias = decode_biases(bias_numbers, rows, reader)
+    after, clip = _parse_activation(activation, reader.where)
     (met,) = share or [100]
-    check_limits({"met percentage": (met, 0, 100)}, where)
-    layer = CompressedLayer(name, matrix, bias, after, _parse_range(output), clip, met / 100)
-    return layer, end
+    check_limits({"met percentage": (met, 0, 100)}, reader.where)
+    return CompressedLayer(name, matrix, bias, after, _parse_range(output), clip, met / 100)
 
 
 def _activation_mark(layer: CompressedLayer) -> int | list[float | None]:

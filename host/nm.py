@@ -4,7 +4,9 @@
 Groups start at column 0 and never span rows; the last one of a row may be shorter. Stored are N
 pairs (position in the group, code) per group, row by row: the nonzeros by rising column, then
 absent pairs, position 0 and code 0, so that each row takes the same number of pairs and the place
-of a pair says its row and group. Code 0 is kept for absent pairs: no nonzero has it.
+of a pair says its row and group. Code 0 is kept for absent pairs: no nonzero has it. The positions
+of a group are one symbol of the index, because few of their combinations are possible: a full group
+of 2:4 has 6, not 16.
 
 Ref: Mishra et al., Accelerating Sparse Deep Neural Networks, section 3 (2:4, indices of 2 bits).
 """
@@ -15,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..rtl.config import ceil_log2
-from .bits import pack_bits, packed_bytes, unpack_bits
-from .errors import FormatError, InputError
+from .errors import AGAIN, FormatError, InputError
 from .network import Floats
 from .structure import Places
 
@@ -31,11 +32,16 @@ __all__ = [
     "pair_count",
     "parse_nm",
     "position_bits",
+    "position_symbols",
     "select_nm",
+    "symbol_count",
 ]
 
 MAX_GROUP = 32
 """Largest M."""
+
+MAX_SYMBOL_BITS = 12
+"""Bits of a symbol of several positions."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -146,21 +152,44 @@ def group_pairs(places: Places, codes: Ints, n: int, m: int) -> tuple[Ints, Ints
     return pairs[0].reshape(shape), pairs[1].reshape(shape)
 
 
-def encode_nm(places: Places, codes: Ints, n: int, m: int) -> tuple[bytes, Ints]:
-    """Packed positions, and the code of each pair, (pairs,) int64, both row by row."""
+def position_symbols(n: int, m: int) -> int:
+    """Number of symbols of the index: all positions of a group are one symbol if few enough."""
+    return 1 << _joined(n, m) * position_bits(m)
+
+
+def symbol_count(n_rows: int, n_cols: int, n: int, m: int) -> int:
+    """Symbols of the index of a matrix."""
+    return pair_count(n_rows, n_cols, n, m) // _joined(n, m)
+
+
+def _joined(n: int, m: int) -> int:
+    """Positions in a symbol."""
+    return n if n * position_bits(m) <= MAX_SYMBOL_BITS else 1
+
+
+def encode_nm(places: Places, codes: Ints, n: int, m: int) -> tuple[Ints, Ints]:
+    """Symbols of the index, (symbols,) int64, and the code of each pair, (pairs,) int64.
+
+    Both go row by row, group by group. The first position of a symbol is in its low bits.
+    """
     positions, of_pairs = group_pairs(places, codes, n, m)
-    return pack_bits(positions.reshape(-1), position_bits(m)), of_pairs.reshape(-1)
+    return positions.reshape(-1, _joined(n, m)) @ _weights(n, m), of_pairs.reshape(-1)
+
+
+def _weights(n: int, m: int) -> Ints:
+    """What each position of a symbol counts."""
+    return 1 << np.arange(_joined(n, m)) * position_bits(m)
 
 
 def decode_nm(
-    data: bytes, codes: Ints, n: int, m: int, n_rows: int, n_cols: int, where: str
+    symbols: Ints, codes: Ints, n: int, m: int, n_rows: int, n_cols: int, where: str
 ) -> tuple[Places, Ints]:
     """Undo `encode_nm`; exactly what it writes is taken, so that equal models are equal files.
 
     Parameters
     ----------
-    data : bytes
-        Packed positions.
+    symbols : (symbols,) int64
+        In 0..`position_symbols` - 1.
     codes : (pairs,) int64
 
     Returns
@@ -172,17 +201,12 @@ def decode_nm(
     Raises
     ------
     FormatError
-        The length is wrong, a position does not rise or lies beyond its group or the last column,
-        or an absent pair has a position or stands before a present one; `where` starts the message.
+        A position does not rise or lies beyond its group or the last column, or an absent pair has
+        a position or stands before a present one; `where` starts the message.
     """
-    pairs, width = pair_count(n_rows, n_cols, n, m), position_bits(m)
-    if len(data) != packed_bytes(pairs, width) or len(codes) != pairs:
-        raise FormatError(
-            f"{where}: {len(data)} bytes of positions and {len(codes)} codes, expected "
-            f"{packed_bytes(pairs, width)} and {pairs}; the file is damaged, write it again"
-        )
     shape = (n_rows, -(-n_cols // m), n)
-    positions = unpack_bits(data, width, pairs).reshape(shape)
+    positions = symbols[:, None] // _weights(n, m) % (1 << position_bits(m))
+    positions = positions.reshape(shape)
     of_pairs = codes.reshape(shape)
     present = of_pairs != 0
     columns = positions + (np.arange(shape[1]) * m)[:, None]
@@ -203,7 +227,7 @@ def decode_nm(
             )
             raise FormatError(
                 f"{where}: row {row}, group {group} holds the pairs (position, code) {found}, "
-                f"expected {rule}; the file is damaged, write it again"
+                f"expected {rule}; {AGAIN}"
             )
     rows, groups, ranks = np.nonzero(present)
     at = columns[rows, groups, ranks] * n_rows + rows

@@ -6,6 +6,7 @@ range = [0.0, 1.0]     # of the real inputs; or, with calibration data: calibrat
 
 [default]              # for layers that say nothing else
 codes = 32             # distinct weights, 2..256
+entropy = "auto"       # Huffman codes in the file where they are shorter; or "none", "huffman"
 calibration = 99.9     # range of the outputs: "error", "minmax" or a percentile
 
 [layers.fc1]
@@ -24,13 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from .calibrate import METHODS, Method
+from .entropy import ENTROPIES
 from .errors import RecipeError
 from .nm import MAX_GROUP, is_nm
 from .structure import STRUCTURES
 
 __all__ = ["LayerRecipe", "Recipe", "load_recipe", "parse_recipe"]
 
-LAYER_KEYS = ("calibration", "codes", "density", "scope", "structure", "threshold")
+LAYER_KEYS = ("calibration", "codes", "density", "entropy", "scope", "structure", "threshold")
 SCOPES = ("layer", "network")
 
 METHOD_RULE = f"{', '.join(METHODS)} or a percentile above 50, at most 100"
@@ -55,6 +57,9 @@ class LayerRecipe:
         together, of which the largest weights are kept wherever they are.
     codes : int
         Distinct weights, 2..256; the zero of a dense or N:M layer is one of them.
+    entropy : str
+        How a file holds codes and their places: ``"none"``, ``"huffman"``, or ``"auto"``, for
+        either of the two what takes fewer bytes.
     calibration : Method, optional
         How the range of the layer's output follows from calibration data, instead of from what
         the network states or by default.
@@ -65,6 +70,7 @@ class LayerRecipe:
     threshold: float | None = None
     scope: str = "layer"
     codes: int = 256
+    entropy: str = "auto"
     calibration: Method | None = None
 
     @property
@@ -185,6 +191,7 @@ def _layer_table(where: str, name: str, value: object) -> dict[str, Any]:
         "scope": (lambda v: v in SCOPES, " or ".join(SCOPES)),
         "threshold": (lambda v: _is_number(v) and 0 <= v < float("inf"), "a number, 0 or above"),
         "codes": (lambda v: type(v) is int and 2 <= v <= 256, "a whole number in 2..256"),
+        "entropy": (lambda v: v in ENTROPIES, f"one of {', '.join(ENTROPIES)}"),
         "calibration": (_is_method, METHOD_RULE),
     }
     for key, setting in table.items():

@@ -4,7 +4,8 @@
 ``dense`` stores every weight and no index. ``unstructured`` stores the nonzeros column by column;
 the zeros before each are a number in symbols of k bits: the all-ones symbol means "2**k - 1 zeros
 and go on", so a long gap needs no filler entry, and no column pointer is stored because gaps run
-across columns. k is chosen per layer.
+across columns. k is chosen per layer,
+together with the symbols' coding.
 
 Ref: Han et al., Deep Compression, section 2 (relative indices), with escapes in place of fillers.
 """
@@ -14,22 +15,27 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .bits import pack_bits, packed_bytes, unpack_bits
-from .errors import FormatError
+from .entropy import SymbolCounts, table_bytes
+from .errors import AGAIN, FormatError
 from .network import Floats
 
 __all__ = [
+    "MAX_CODED_GAP_BITS",
     "MAX_GAP_BITS",
     "STRUCTURES",
     "Places",
+    "best_gaps",
     "decode_gaps",
-    "encode_gaps",
-    "gap_bits",
+    "gap_symbols",
     "prune",
 ]
 
 STRUCTURES = ("dense", "unstructured")
 MAX_GAP_BITS = 16
+MAX_CODED_GAP_BITS = 12
+"""Of gaps that are Huffman codes: the table grows with 2**k."""
+
+SHORT_GAP = 1 << 16
 
 Ints = npt.NDArray[np.int64]
 
@@ -106,53 +112,70 @@ def prune(
     return kept
 
 
-def gap_bits(places: Places) -> tuple[int, int]:
-    """Best symbol width k in 1..16, and the bits all gaps take with it (0 bits if no entries)."""
-    gaps = _gaps(places)
-    costs = [int(k * (gaps // ((1 << k) - 1) + 1).sum()) for k in range(1, MAX_GAP_BITS + 1)]
-    best = int(np.argmin(costs))
-    return best + 1, costs[best]
+def best_gaps(places: Places, *, huffman: bool) -> tuple[int, SymbolCounts]:
+    """Symbol width k with the fewest bytes, the smallest of equals, and its symbols' counts."""
+    gaps, counts = _histogram(_gaps(places))
+    best: tuple[int, int, SymbolCounts] | None = None
+    for width in range(1, (MAX_CODED_GAP_BITS if huffman else MAX_GAP_BITS) + 1):
+        if best and huffman and table_bytes(1 << width) >= best[0]:
+            break
+        symbols = _gap_counts(gaps, counts, width)
+        size = symbols.bytes_as(huffman=huffman)
+        if best is None or size < best[0]:
+            best = size, width, symbols
+    assert best
+    return best[1:]
 
 
-def encode_gaps(places: Places) -> tuple[int, bytes]:
-    """Symbol width k and the packed symbols."""
-    width, _ = gap_bits(places)
+def gap_symbols(places: Places, width: int) -> Ints:
+    """The gaps as symbols of `width` bits, (n,) int64."""
     gaps = _gaps(places)
     full = (1 << width) - 1
     ends = np.cumsum(gaps // full + 1) - 1
     symbols = np.full(int(ends[-1]) + 1 if len(ends) else 0, full, dtype=np.int64)
     symbols[ends] = gaps % full
-    return width, pack_bits(symbols, width)
+    return symbols
 
 
-def decode_gaps(
-    data: bytes, width: int, entries: int, n_rows: int, n_cols: int, where: str
-) -> Places:
-    """Undo `encode_gaps`; nothing larger than `data` and `entries` call for is allocated.
+def decode_gaps(symbols: Ints, width: int, n_rows: int, n_cols: int, where: str) -> Places:
+    """Undo `gap_symbols`; nothing larger than the symbols is allocated.
 
     Raises
     ------
     FormatError
-        `data` is too short or too long for the entries, or an entry lies outside the matrix;
-        `where` starts the message.
+        The last symbol asks for another, or an entry lies outside the matrix; `where` starts the
+        message.
     """
-    symbols = unpack_bits(data, width, len(data) * 8 // width)
     full = (1 << width) - 1
-    ends = np.flatnonzero(symbols != full)[:entries]
-    used = int(ends[-1]) + 1 if len(ends) else 0
-    if len(ends) < entries or packed_bytes(used, width) != len(data):
-        raise FormatError(
-            f"{where}: {len(data)} bytes of gaps hold {len(ends)} entries, expected exactly "
-            f"{entries}; the file is damaged, write it again"
-        )
-    positions = np.cumsum(symbols[:used])[ends] + np.arange(entries)
-    if entries and positions[-1] >= n_rows * n_cols:
+    if len(symbols) and symbols[-1] == full:
+        raise FormatError(f"{where}: the last gap has no end; {AGAIN}")
+    ends = np.flatnonzero(symbols != full)
+    positions = np.cumsum(symbols)[ends] + np.arange(len(ends))
+    if len(ends) and positions[-1] >= n_rows * n_cols:
         raise FormatError(
             f"{where}: an entry stands at position {positions[-1]}, expected below "
-            f"{n_rows * n_cols}; the file is damaged, write it again"
+            f"{n_rows * n_cols}; {AGAIN}"
         )
     return Places.of_positions(positions, n_rows, n_cols)
 
 
 def _gaps(places: Places) -> Ints:
     return np.diff(places.positions, prepend=-1) - 1
+
+
+def _histogram(gaps: Ints) -> tuple[Ints, Ints]:
+    """Distinct gaps and their counts; most are short, so that few need sorting."""
+    short = gaps < SHORT_GAP
+    counts = np.bincount(gaps[short], minlength=1)
+    found = np.flatnonzero(counts)
+    long, long_counts = np.unique(gaps[~short], return_counts=True)
+    return np.concatenate((found, long)), np.concatenate((counts[found], long_counts))
+
+
+def _gap_counts(gaps: Ints, counts: Ints, width: int) -> SymbolCounts:
+    """Counts of the symbols of `width` bits that distinct gaps take."""
+    full = (1 << width) - 1
+    symbols = np.zeros(full + 1, dtype=np.int64)
+    np.add.at(symbols, gaps % full, counts)
+    symbols[full] = int(counts @ (gaps // full))
+    return SymbolCounts(symbols)

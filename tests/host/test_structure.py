@@ -2,8 +2,16 @@
 import numpy as np
 import pytest
 from gossamer.host.bits import pack_bits, packed_bytes, unpack_bits
+from gossamer.host.entropy import SymbolCounts
 from gossamer.host.errors import FormatError
-from gossamer.host.structure import Places, decode_gaps, encode_gaps, gap_bits, prune
+from gossamer.host.structure import (
+    MAX_CODED_GAP_BITS,
+    Places,
+    best_gaps,
+    decode_gaps,
+    gap_symbols,
+    prune,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,10 +41,10 @@ def test_gaps_round_trip(shape, density):
     rng = np.random.default_rng(shape[0])
     mask = rng.random(shape) < density
     places = Places.of_mask(mask)
-    width, data = encode_gaps(places)
-    assert len(data) == packed_bytes(gap_bits(places)[1], 1)
-    entries = int(mask.sum())
-    again = decode_gaps(data, width, entries, *shape, "test")
+    width, counts = best_gaps(places, huffman=False)
+    symbols = gap_symbols(places, width)
+    assert np.array_equal(np.bincount(symbols, minlength=1 << width), counts.counts)
+    again = decode_gaps(symbols, width, *shape, "test")
     assert equal(again, places)
     back = np.zeros(shape, bool)
     back[again.row_indices, again.columns] = True
@@ -59,8 +67,8 @@ def test_gaps_around_the_escape(width):
         mask = np.zeros((gap + 2, 1), bool)
         mask[[0, gap + 1]] = True
         symbols = [0, *[full] * (gap // full), gap % full]
-        data = pack_bits(np.array(symbols), width)
-        assert equal(decode_gaps(data, width, 2, gap + 2, 1, "t"), Places.of_mask(mask))
+        assert gap_symbols(Places.of_mask(mask), width).tolist() == symbols
+        assert equal(decode_gaps(np.array(symbols), width, gap + 2, 1, "t"), Places.of_mask(mask))
 
 
 def test_symbol_width_is_the_cheapest():
@@ -68,19 +76,45 @@ def test_symbol_width_is_the_cheapest():
     places = Places.of_mask(rng.random((300, 784)) < 0.08)
     gaps = np.diff(places.positions, prepend=-1) - 1
     costs = [sum(k * (g // (2**k - 1) + 1) for g in gaps.tolist()) for k in range(1, 17)]
-    assert gap_bits(places) == (int(np.argmin(costs)) + 1, min(costs))
+    width, counts = best_gaps(places, huffman=False)
+    assert width == int(np.argmin(costs)) + 1
+    assert counts.bytes_as(huffman=False) == packed_bytes(min(costs), 1)
+    width, counts = best_gaps(places, huffman=True)
+    sizes = [
+        SymbolCounts(np.bincount(gap_symbols(places, k), minlength=1 << k)).bytes_as(huffman=True)
+        for k in range(1, MAX_CODED_GAP_BITS + 1)
+    ]
+    assert width == int(np.argmin(sizes)) + 1
+    assert counts.bytes_as(huffman=True) == min(sizes)
+
+
+@pytest.mark.parametrize("density", [0.04, 0.09, 0.25])
+def test_coded_gaps_are_near_the_entropy_of_places(density):
+    places = Places.of_mask(np.random.default_rng(2).random((1000, 1000)) < density)
+    p = len(places.row_indices) / 1e6
+    floor = -1e6 * (p * np.log2(p) + (1 - p) * np.log2(1 - p)) / 8
+    size = best_gaps(places, huffman=True)[1].bytes_as(huffman=True)
+    assert floor < size < 1.02 * floor
+    assert best_gaps(places, huffman=False)[1].bytes_as(huffman=False) > 1.03 * floor
+
+
+def test_a_few_far_entries():
+    mask = np.zeros((65536, 4096), bool)
+    mask[[5, 6, 65535], [0, 3000, 4095]] = True
+    places = Places.of_mask(mask)
+    for huffman in (False, True):
+        width, counts = best_gaps(places, huffman=huffman)
+        assert np.array_equal(
+            np.bincount(gap_symbols(places, width), minlength=1 << width), counts.counts
+        )
 
 
 def test_damaged_gaps():
-    width, data = encode_gaps(Places.of_mask(np.eye(9, dtype=bool)))
-    with pytest.raises(FormatError, match=r"here: .* bytes of gaps hold"):
-        decode_gaps(data, width, 12, 9, 9, "here")
-    with pytest.raises(FormatError, match="expected exactly 9"):
-        decode_gaps(data + b"\0\0", width, 9, 9, 9, "here")
+    symbols = gap_symbols(Places.of_mask(np.eye(9, dtype=bool)), 4)
     with pytest.raises(FormatError, match="position 80, expected below 40"):
-        decode_gaps(data, width, 9, 8, 5, "here")
-    with pytest.raises(FormatError, match="hold 0 entries"):
-        decode_gaps(b"", 4, 1, 8, 5, "here")
+        decode_gaps(symbols, 4, 8, 5, "here")
+    with pytest.raises(FormatError, match="here: the last gap has no end"):
+        decode_gaps(np.append(symbols, 15), 4, 9, 9, "here")
 
 
 def test_prune_to_a_density():

@@ -32,7 +32,7 @@ SEEDS = (0, 1, 2)
 HELD_OUT = 5000
 """Images at the end of the training set that are not trained on."""
 CALIBRATION = 1000
-MARGIN = 0.08
+MARGIN = 0.05
 """Percentage points of error that the chosen stage may have more than the dense networks."""
 CHUNK = 500
 

@@ -76,9 +76,13 @@ def run_readme(folder: Path, device: str, capsys: pytest.CaptureFixture[str]) ->
 
 def run_guide(folder: Path, device: str) -> None:
     """Run the guide and look at what its commands say."""
-    _, outputs = run_page(ROOT / "docs" / "guide.md", folder, device)
+    names, outputs = run_page(ROOT / "docs" / "guide.md", folder, device)
     _, score, dense, _, _, pruned, verified, trace, with_original = outputs
     texts = [" ".join(text.split()) for text in outputs]
+    if find_spec("torch"):
+        assert (folder / "retrained.gossamer").stat().st_size < 4000
+        right = names["model"].to_network().run(np.load(folder / "x.npy")).argmax(axis=1)
+        assert (right == np.load(folder / "y.npy")).mean() > 0.97
     assert re.search(r"score: 9[89]\.\d+%", score)
     assert "fc3 (100.0% of the weights left) gains no cycles from zeros" in texts[2]
     assert "on icebreaker: 2 multipliers" in texts[3]

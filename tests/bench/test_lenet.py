@@ -137,8 +137,8 @@ def points(*rows):
 
 
 def test_the_smallest_stage_within_the_margin_is_chosen():
-    one = (1.50, points((30, 1.50), (20, 1.55), (10, 1.90)))
-    other = (1.40, points((32, 1.50), (22, 1.48), (12, 1.50)))
+    one = (1.50, points((30, 1.50), (20, 1.52), (10, 1.90)))
+    other = (1.40, points((32, 1.50), (22, 1.45), (12, 1.50)))
     assert choose([one, other]) == 1
     assert choose([one]) == 1
     assert choose([other]) == 1  # 1.50 is 0.10 more

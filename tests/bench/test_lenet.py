@@ -142,7 +142,7 @@ def test_the_smallest_stage_within_the_margin_is_chosen():
     assert choose([one, other]) == 1
     assert choose([one]) == 1
     assert choose([other]) == 1  # 1.50 is 0.10 more
-    assert choose([(1.0, one[1]), (1.0, other[1])]) == 0  # none fits: the least error
+    assert choose([(1.0, one[1]), (1.0, other[1])]) == 1  # none fits: the least error
 
 
 @pytest.mark.slow

@@ -198,12 +198,15 @@ def info(
     board: Annotated[
         str | None, typer.Option("--board", help="Whose engine; that of simulations without it.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write it as a page with pictures, too.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show what a .gossamer file holds, how fast it runs, and where sparse does not win."""
     from . import show
 
-    show.show_file(model, board, json)
+    show.show_file(model, board, html, json)
 
 
 @app.command(epilog="Example: gossamer run net.gossamer --input x.npy --labels y.npy --device sim")

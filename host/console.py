@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-__all__ = ["WIDTH", "note", "print_json", "print_lines", "print_table", "track"]
+__all__ = ["WIDTH", "cell_text", "note", "print_json", "print_lines", "print_table", "track"]
 
 WIDTH = 100
 PATIENCE = 2.0
@@ -55,7 +55,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]], title: s
     for k, head in enumerate(heads):
         table.add_column(head, justify="right" if k else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(_cell, row))
+        table.add_row(*map(cell_text, row))
     console = Console(highlight=False)
     console.width = min(WIDTH, console.width) if terminal else WIDTH
     console.print(table)
@@ -80,7 +80,8 @@ def track(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
         progress.stop()
 
 
-def _cell(value: object) -> str:
+def cell_text(value: object) -> str:
+    """Text of a table's cell: numbers with thousands grouped, fractions with two digits."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float | np.floating):

@@ -12,7 +12,17 @@ from .console import WIDTH, print_json, print_lines, print_table
 from .explain import FORMS, Engine, Explanation, explain
 from .files import read_npy
 from .importers import load_network
-from .report import range_rows, range_table, size_rows, size_table, structure_table
+from .report import (
+    Cells,
+    TitledTable,
+    bit_table,
+    range_rows,
+    range_table,
+    size_rows,
+    size_steps,
+    size_table,
+    structure_table,
+)
 from .trace import Trace, trace
 
 __all__ = ["model_document", "print_model", "show_file", "trace_file"]
@@ -21,15 +31,24 @@ CAUSES = 5
 """Causes that `trace` lists on a terminal; JSON has them all."""
 
 
-def show_file(model: Path, board: str | None, as_json: bool) -> None:
+def show_file(model: Path, board: str | None, page: Path | None, as_json: bool) -> None:
     """`gossamer info`."""
     compressed = model_file.load(model)
     explanation = explain(compressed, _engine(board))
+    document = model_document(compressed, model) | {"engine": asdict(explanation)}
+    if page is not None:
+        from .page import write_page
+
+        tables = [*_model_tables(document), *_engine_tables(explanation)]
+        write_page(page, compressed, document, tables, _remarks(explanation))
     if as_json:
-        print_json(model_document(compressed, model) | {"engine": asdict(explanation)})
+        print_json(document)
         return
     print_model(compressed, model)
-    _print_explanation(explanation)
+    print_lines("")
+    _print_tables(_engine_tables(explanation))
+    remarks = (fill(line, WIDTH, subsequent_indent="  ") for line in _remarks(explanation))
+    print_lines("", *remarks, *([] if page is None else [f"page written to {page}"]))
 
 
 def _engine(board: str | None) -> Engine:
@@ -41,8 +60,22 @@ def _engine(board: str | None) -> Engine:
     return Engine(name=board, config=found.config, clock_hz=found.clock_hz, baud=found.baud)
 
 
-def _print_explanation(found: Explanation) -> None:
-    print_lines("")
+def _print_tables(tables: list[TitledTable]) -> None:
+    for k, (title, heads, body) in enumerate(tables):
+        if k:
+            print_lines("")
+        print_table(heads, body, title=title)
+
+
+def _engine_tables(found: Explanation) -> list[TitledTable]:
+    cycles = f"Estimated cycles per image on {found.engine}: {found.multipliers} multipliers"
+    return [
+        (cycles, *_cycles_table(found)),
+        ("Bytes of the weights, and the density below which pruning pays", *_forms_table(found)),
+    ]
+
+
+def _cycles_table(found: Explanation) -> Cells:
     heads = ["layer", "runs on", "waits for", "zero inputs", "as stored", *FORMS]
     body = [
         [
@@ -58,9 +91,10 @@ def _print_explanation(found: Explanation) -> None:
         ]
         for one in found.layers
     ]
-    title = f"Estimated cycles per image on {found.engine}: {found.multipliers} multipliers"
-    print_table(heads, body, title=title)
-    print_lines("")
+    return heads, body
+
+
+def _forms_table(found: Explanation) -> Cells:
     heads = ["layer", "density", "as stored", *FORMS, "pays below", "faster below", "bits lost"]
     body = [
         [
@@ -74,8 +108,7 @@ def _print_explanation(found: Explanation) -> None:
         ]
         for one in found.layers
     ]
-    print_table(heads, body, title="Bytes of the weights, and the density below which pruning pays")
-    print_lines(*_remarks(found))
+    return heads, body
 
 
 def _remarks(found: Explanation) -> list[str]:
@@ -91,8 +124,7 @@ def _remarks(found: Explanation) -> list[str]:
         f"{found.baud:,} baud"
         + ("; the link limits, fewer cycles change little" if found.limit == "link" else "")
     )
-    lines += [one.advice for one in found.layers if one.advice]
-    return ["", *(fill(line, WIDTH, subsequent_indent="  ") for line in lines)]
+    return lines + [one.advice for one in found.layers if one.advice]
 
 
 def model_document(model: CompressedModel, path: Path) -> dict[str, Any]:
@@ -107,20 +139,26 @@ def model_document(model: CompressedModel, path: Path) -> dict[str, Any]:
         "bytes": total["ours"],
         "ratio": total["dense_fp32"] / total["ours"],
         "sizes": sizes,
+        "steps": size_steps(model),
         "tensors": range_rows(model),
         "notes": model.notes,
         "warnings": model.warnings,
     }
 
 
+def _model_tables(document: dict[str, Any]) -> list[TitledTable]:
+    return [
+        ("Weights", *structure_table(document["sizes"])),
+        ("Bytes", *size_table(document["sizes"])),
+        ("Bits per nonzero weight", *bit_table(document["sizes"])),
+        ("Activations", *range_table(document["tensors"])),
+    ]
+
+
 def print_model(model: CompressedModel, path: Path) -> None:
     """What a model holds, as tables."""
     document = model_document(model, path)
-    print_table(*structure_table(document["sizes"]), title="Weights")
-    print_lines("")
-    print_table(*size_table(document["sizes"]), title="Bytes")
-    print_lines("")
-    print_table(*range_table(document["tensors"]), title="Activations")
+    _print_tables(_model_tables(document))
     print_lines(
         "",
         f"{path}: {document['bytes']:,} bytes, {document['ratio']:.1f}x smaller than dense fp32, "

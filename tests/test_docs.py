@@ -77,7 +77,7 @@ def run_readme(folder: Path, device: str, capsys: pytest.CaptureFixture[str]) ->
 def run_guide(folder: Path, device: str) -> None:
     """Run the guide and look at what its commands say."""
     names, outputs = run_page(ROOT / "docs" / "guide.md", folder, device)
-    _, score, dense, _, _, pruned, verified, trace, with_original = outputs
+    _, score, dense, _, _, pruned, verified, small, good, _, paged, trace, with_original = outputs
     texts = [" ".join(text.split()) for text in outputs]
     if find_spec("torch"):
         assert (folder / "retrained.gossamer").stat().st_size < 4000
@@ -89,8 +89,16 @@ def run_guide(folder: Path, device: str) -> None:
     assert "fc1 (" not in texts[5]
     assert "equal: 1,797 images" in verified
     assert "no layer goes wrong" in trace
+    found = folder / "small.gossamer"
+    assert found.stat().st_size <= 6000
+    assert found.read_bytes() == (folder / "again.gossamer").read_bytes()
+    drops = [float(drop) for drop in re.findall(r"compressed, drop (\S+)", small + good)]
+    assert len(drops) == 4
+    assert drops[2] <= 1.5
+    assert "page written to page.html" in paged
+    assert (folder / "page.html").read_text().count("<svg") == 7
     assert "against examples/digits_pruned.npz in floats" in with_original
-    assert all(max(map(len, text.splitlines())) <= 100 for text in (dense, pruned, trace))
+    assert all(max(map(len, text.splitlines())) <= 100 for text in (dense, pruned, small, trace))
 
 
 def test_readme_on_golden(

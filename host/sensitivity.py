@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """How much of a network's answers each way of storing a layer costs, one layer at a time.
 
-A candidate is measured in floats with every other layer untouched: its bytes by the file's own
-encoder, the drop of accuracy, and the damage, which is the mean divergence of the class
-probabilities from those of the untouched network. Damage is never negative, changes smoothly where
+A candidate is measured in floats with every other layer untouched: its bytes in a file, the drop
+of accuracy, and the damage, which is the mean divergence of the class probabilities from those of
+the untouched network. Damage is never negative, changes smoothly where
 accuracy moves in steps, and nearly adds up over layers, so that it can be minimized.
 
 Ref: Kullback and Leibler, On information and sufficiency, 1951 (the divergence).
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .compress import Matrix, share_layer
-from .matrix_parts import encode_matrix
+from .compress import share_layer
+from .matrix import Matrix
 from .network import Floats, Layer, Network, activate
 from .pruning import prune_layers
 from .recipe import LayerRecipe
@@ -54,7 +54,7 @@ class Candidate:
     density : float
         Share of the weights that are left.
     bytes : int
-        Of index, codes and codebook in a file.
+        In a file, without biases and the layer's line of the description.
     drop : float
         Percentage points of accuracy lost if only this layer is changed.
     damage : float
@@ -110,7 +110,7 @@ class Sensitivity:
         return Candidate(
             plan=own,
             density=matrix.nonzeros / weight.size,
-            bytes=len(encode_matrix(matrix).data),
+            bytes=matrix.cost_bytes,
             drop=100 * (self._right - self._share_right(outputs)),
             damage=self._damage(outputs),
         )

@@ -9,6 +9,7 @@ import pytest
 from gossamer.host import model_file
 from gossamer.host.compress import compress, share_layer
 from gossamer.host.errors import InputError, TargetError
+from gossamer.host.matrix_parts import encode_matrix
 from gossamer.host.network import Layer, Network
 from gossamer.host.pruning import prune_layers
 from gossamer.host.recipe import parse_recipe
@@ -203,6 +204,8 @@ def test_candidates_are_measured_one_layer_at_a_time(data):
         for one in own[:: len(own) // 6]:
             changed = with_plan(net, index, one.plan)
             weight = changed.layers[index].weight
+            stored = encode_matrix(share_layer(weight, replace(one.plan, density=None)))
+            assert one.bytes == len(stored.data)
             right = (changed.run(x).argmax(axis=1) == y).mean()
             before = (net.run(x).argmax(axis=1) == y).mean()
             assert one.drop == pytest.approx(100 * (before - right))

@@ -119,7 +119,8 @@ def waterfall(steps: list[dict[str, Any]], key: str) -> str:
     def draw(axes: Any) -> None:
         axes.barh(names, sizes, color=[FILL] * (len(sizes) - 1) + [LINE], height=0.7)
         for k, size in enumerate(sizes):
-            axes.text(size, k, f" {size:,} ({sizes[0] / size:.1f}x)", va="center")
+            text = f"{size:,} ({sizes[0] / size:.1f}x)"
+            axes.text(size + 0.01 * max(sizes), k, text, va="center")
         axes.set_xlim(0, 1.32 * max(sizes))
         axes.invert_yaxis()
         axes.set_xlabel("bytes")

@@ -120,7 +120,7 @@ def test_numbers_are_those_of_the_json(shown: tuple[str, dict]) -> None:
     for step in steps:
         ratio = steps[0]["bytes"] / step["bytes"]
         assert f">{step['step']}</text>" in text
-        assert f" {step['bytes']:,} ({ratio:.1f}x)</text>" in text
+        assert f">{step['bytes']:,} ({ratio:.1f}x)</text>" in text
 
 
 def test_names_are_text_and_nothing_else(shown: tuple[str, dict]) -> None:

@@ -35,8 +35,9 @@ class SortedValues:
 
     def __init__(self, x: Doubles) -> None:
         self.x = x
-        self.sums = np.concatenate(([0.0], np.cumsum(x)))
-        self.squares = np.concatenate(([0.0], np.cumsum(np.square(x))))
+        self.sums, self.squares = np.zeros((2, len(x) + 1))
+        np.cumsum(x, out=self.sums[1:])
+        np.cumsum(np.square(x), out=self.squares[1:])
         self.sign_edge = int(np.searchsorted(x, 0.0))
 
     def means(self, edges: Ints) -> Doubles:
@@ -89,7 +90,8 @@ def _cells(values: SortedValues, count: int) -> Ints:
         widths = np.minimum(widths, 4 / count * widths.sum())
     scale = np.concatenate(([0.0], np.cumsum(widths)))
     steps = np.arange(1, count // 2) / (count // 2)
-    bounds = np.concatenate((np.interp(steps * scale[-1], scale, levels), np.quantile(x, steps)))
+    even = x[(steps * len(x)).astype(np.int64)]
+    bounds = np.concatenate((np.interp(steps * scale[-1], scale, levels), even))
     return np.unique(np.concatenate(([0, values.sign_edge, len(x)], np.searchsorted(x, bounds))))
 
 

@@ -54,12 +54,24 @@ def code_bits(n_codes: int) -> int:
 
 def _cluster(values: Floats, k: int) -> tuple[Floats, Ints]:
     rising = np.sort(values)
-    firsts = np.flatnonzero(np.diff(rising, prepend=-np.inf))
-    if len(firsts) <= k:
-        codebook = rising[firsts]
-        return codebook, np.searchsorted(codebook, values)
+    changes = rising[1:] != rising[:-1]
+    if np.count_nonzero(changes) < k:
+        codebook = np.concatenate((rising[:1], rising[1:][changes]))
+        return codebook, _assign(codebook, values)
     ordered = SortedValues(rising.astype(np.float64))
     edges = cluster(ordered, k).edges
     means = np.add.reduceat(ordered.x, edges[:-1]) / np.diff(edges)
     codebook, merged = np.unique(means.astype(np.float32), return_inverse=True)
-    return codebook, merged[np.searchsorted(rising[edges[1:-1]], values, side="right")]
+    codes = _assign(rising[edges[:-1]], values)
+    return codebook, codes if len(codebook) == k else merged[codes]
+
+
+def _assign(firsts: Floats, values: Floats) -> Ints:
+    """Cluster of each value, given the least value of each, rising.
+
+    One comparison after the other in bytes is faster than a search per value.
+    """
+    codes = np.zeros(len(values), dtype=np.uint8)
+    for first in firsts[1:]:
+        codes += values >= first
+    return codes.astype(np.int64)

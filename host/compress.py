@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from . import structure as structure_axis
 from .biases import round_biases
+from .bits import packed_bytes
 from .calibrate import SEARCH_BITS, Method, TensorRange, bound_ranges, calibrate_ranges
 from .errors import InputError, RecipeError
 from .matrix import Matrix
@@ -16,7 +17,7 @@ from .network import Floats, Layer, Network, as_samples
 from .nm import check_nm, group_counts, is_nm, parse_nm
 from .pruning import prune_layers
 from .recipe import LayerRecipe, Recipe
-from .structure import STRUCTURES, Places
+from .structure import Places
 
 __all__ = ["CompressedLayer", "CompressedModel", "assemble", "compress", "share_layer"]
 
@@ -214,13 +215,16 @@ def share_layer(weight: Floats, plan: LayerRecipe) -> Matrix:
     """Share values among weights (rows, cols) that are pruned already, in the plan's structure.
 
     Structures are compared without Huffman codes, as an engine holds them: coded, all structures
-    come near the same size, but not near the same cycles.
+    come near the same size, but not near the same cycles. Dense ones, which may be many times as
+    large, are made only if they could be smaller: they have at least as many codes.
     """
     if plan.structure != "auto":
         return Matrix.share(weight, plan.structure, plan.codes, plan.entropy)
-    choices = (Matrix.share(weight, s, plan.codes, "none") for s in STRUCTURES)
-    best = _prefer_pairs(weight, min(choices, key=lambda m: m.cost_bytes), plan.codes)
-    return best.coded(plan.entropy)
+    best = Matrix.share(weight, "unstructured", plan.codes, "none")
+    if best.cost_bytes >= packed_bytes(weight.size, best.code_bits) + 4 * len(best.codebook):
+        dense = Matrix.share(weight, "dense", plan.codes, "none")
+        best = dense if dense.cost_bytes <= best.cost_bytes else best
+    return _prefer_pairs(weight, best, plan.codes).coded(plan.entropy)
 
 
 def _prefer_pairs(weight: Floats, best: Matrix, codes: int) -> Matrix:

@@ -52,8 +52,10 @@ def share_rows(
     book, codes = share_weights(values, max_codes, zero_code=zero_code)
     none = np.zeros(n_rows, dtype=np.int64)
     exponents = _exponents(values, rows, n_rows)
+    if not exponents.any():
+        return book, codes, none
     error = _relative_error(values, book[codes], rows, n_rows)
-    if not error or not exponents.any():
+    if not error:
         return book, codes, none
     scaled = np.ldexp(values, exponents[rows])
     other_book, other_codes = share_weights(scaled, max_codes, zero_code=zero_code)
@@ -64,8 +66,9 @@ def share_rows(
 
 def _exponents(values: Floats, rows: Ints, n_rows: int) -> Ints:
     """Powers of two by which each row's largest magnitude lies below the largest of all."""
-    largest = np.zeros(n_rows)
-    np.maximum.at(largest, rows, np.abs(values))
+    found = np.zeros(n_rows, dtype=np.float32)
+    np.maximum.at(found, rows, np.abs(values))
+    largest = found.astype(np.float64)
     ratio = np.divide(largest.max(), largest, out=np.ones(n_rows), where=largest > 0)
     return np.minimum(np.floor(np.log2(ratio)), MAX_EXPONENT).astype(np.int64)
 

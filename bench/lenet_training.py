@@ -5,7 +5,8 @@ The dense network learns with dropout. Then it is pruned in stages, each from wh
 ended: the smallest weights go while training goes on, the rest of the stage retrains what is left.
 From each stage a copy shares values and trains them. From pruning on the labels are not used any
 more: networks learn to answer as the dense one does, on images shifted by up to a pixel, so that
-there are more places to compare.
+there are more places to compare. The dense network sees no shifted images: with them it would be
+better, 1.1 % of the held-out images wrong, and farther from what few weights can do.
 
 Ref: LeCun et al., Gradient-based learning applied to document recognition (the network); Hinton et
 al., Distilling the knowledge in a neural network; Beyer et al., Knowledge distillation: a good

@@ -187,8 +187,7 @@ def _within_size(trials: Trials, table: _Table, target: int) -> tuple[int, ...]:
         room = target - (least - table.bytes(smallest))
         choice = table.within(room, by_drops=by_drops)
         while (excess := trials.size(table.plans(choice)) - target) > 0:
-            room -= excess
-            choice = table.within(room, by_drops=by_drops)
+            choice = table.within(table.bytes(choice) - excess, by_drops=by_drops)
         fitting[choice] = trials.run(table.plans(choice))
     return min(fitting, key=lambda choice: (fitting[choice].drop, fitting[choice].bytes))
 

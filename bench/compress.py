@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,7 @@ from ..host.clustering import SortedValues, cluster
 from ..host.codebook import share_weights
 from ..host.compress import CompressedLayer, CompressedModel, compress
 from ..host.entropy import SymbolCounts
+from ..host.importers.extras import import_extra
 from ..host.model_file import layer_parts, save
 from ..host.network import Layer, Network
 from ..host.recipe import Recipe
@@ -205,9 +205,8 @@ def _compare(
     It starts from the centres that gave our result and takes as many steps, on one thread. Where a
     layer has exponents of rows, both cluster the weights without them.
     """
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
-
+    k_means = import_extra("sklearn", "bench compress", "sklearn.cluster").KMeans
+    limits = import_extra("sklearn", "bench compress", "threadpoolctl").threadpool_limits
     ours = theirs = 0.0
     errors: list[float | None] = []
     for layer, small in pairs:
@@ -217,9 +216,8 @@ def _compare(
         ours += time.process_time() - start
         found = cluster(SortedValues(np.sort(values).astype(np.float64)), k)
         init = found.start.astype(np.float32)[:, None]
-        options: dict[str, Any] = {"init": init, "n_init": 1, "max_iter": found.steps, "tol": 0}
-        means = KMeans(k, **options)
-        with threadpool_limits(1):
+        means = k_means(k, init=init, n_init=1, max_iter=found.steps, tol=0)
+        with limits(1):
             start = time.process_time()
             means.fit(values[:, None])
             theirs += time.process_time() - start

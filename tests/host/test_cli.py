@@ -192,7 +192,7 @@ def test_info_of_a_board(folder: Path) -> None:
         "engine"
     ]
     assert (engine["engine"], engine["pes"], engine["clock_hz"]) == ("icebreaker", 2, 24_000_000)
-    assert [one["advice"] for one in engine["layers"]] == ["", "", ""]
+    assert not any("cycles" in one["advice"] for one in engine["layers"])
     assert engine["layers"][0]["lost_bits"]["24"] > engine["layers"][0]["lost_bits"]["32"]
     assert "codebook values: 576 needed, 256 available" in engine["misfit"]
     out = invoke("info", "z.gossamer", "--board", "icebreaker")[1]
@@ -420,7 +420,7 @@ def test_damaged_models(folder: Path) -> None:
     flipped = bytearray(raw)
     flipped[-3] ^= 4
     claims = (1 << 40).to_bytes(8, "little") + raw[8:]
-    newer = raw.replace(b'"gossamer":"1"', b'"gossamer":"9"')
+    newer = raw.replace(b'"gossamer":"2"', b'"gossamer":"9"')
     assert newer != raw
     for damaged in (raw[:-1], raw[:20], b"", bytes(flipped), claims, newer, b"hello" * 10):
         Path("net.gossamer").write_bytes(damaged)

@@ -67,6 +67,9 @@ class EngineConfig:
         weights of a group of four inputs.
     tile_bias_depth : int
         Rows, over all layers that run on the tile, 2..65536.
+    decoder_bits : int
+        Bits of a Huffman code that the loader decodes in a cycle: 0 (no decoder: images hold plain
+        sections only), 1, 2 or 4.
 
     Raises
     ------
@@ -97,6 +100,7 @@ class EngineConfig:
     tile_code_bits: int = 4
     tile_depth: int = 16384
     tile_bias_depth: int = 1024
+    decoder_bits: int = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -123,6 +127,7 @@ class EngineConfig:
         self._check_range("tile_code_bits", 1, 8)
         self._check_range("tile_depth", 2, 65536)
         self._check_range("tile_bias_depth", 2, 65536)
+        self._check_choice("decoder_bits", (0, 1, 2, 4))
         if self.result_bytes > 61440:
             raise ValueError(
                 "output_depth must leave the results of one run at most 61440 bytes, not "

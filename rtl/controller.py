@@ -23,7 +23,8 @@ class Controller(wiring.Component):
     """Read one request at a time, check it, carry it out, have it answered.
 
     **Latency**: four cycles from a request's last byte to `answer`, two if it has data behind its
-    arguments. **Throughput**: one byte per cycle, but for two cycles between arguments and data.
+    arguments. **Throughput**: one byte per cycle, but for two cycles between arguments and data;
+    bytes of an image as fast as the loader takes them.
 
     Parameters
     ----------
@@ -39,8 +40,8 @@ class Controller(wiring.Component):
         What to answer.
     result_waiting, result_seq, result_sent : In, In, Out
         Results have to be sent, before the next request is read; pulse when they are.
-    o_image, image_restart, image_complete : Out, Out, In
-        The loader.
+    o_image, image_restart, image_busy, image_complete : Out, Out, In, In
+        The loader. While it is busy no request goes on to its decision.
     store_write, store_slot, store_image, store_group, store_data : Out
         Write port of the activation store.
     request, request_slot, request_images : Out
@@ -66,6 +67,7 @@ class Controller(wiring.Component):
     result_sent: Signal
     o_image: stream.Interface
     image_restart: Signal
+    image_busy: Signal
     image_complete: Signal
     store_write: Signal
     store_slot: Signal
@@ -99,8 +101,9 @@ class Controller(wiring.Component):
                 "result_waiting": In(1),
                 "result_seq": In(8),
                 "result_sent": Out(1),
-                "o_image": Out(stream.Signature(8, always_ready=True)),
+                "o_image": Out(stream.Signature(8)),
                 "image_restart": Out(1),
+                "image_busy": In(1),
                 "image_complete": In(1),
                 "store_write": Out(1),
                 "store_slot": Out(1),
@@ -182,7 +185,7 @@ class Controller(wiring.Component):
                         arguments_left.eq(arguments_left - 1),
                         more.eq(~self.i.p.last),
                     ]
-                with m.If(~self.i.ready):
+                with m.If(~self.i.ready & ~self.image_busy):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.sync += [self.status.eq(verdict), accepted.eq(0), lane.eq(0)]
@@ -194,10 +197,13 @@ class Controller(wiring.Component):
                     self._decide(m, argument, verdict, accepted, image_crc, flags)
                     m.d.sync += group.eq(argument(Command.INPUT, 1, 2))
             with m.State("DATA"):
-                m.d.comb += self.i.ready.eq(more)
-                with m.If(self.i.valid & more):
+                to_image = accepted & (self.type == Command.LOAD)
+                m.d.comb += [
+                    self.i.ready.eq(more & (self.o_image.ready | ~to_image)),
+                    self.o_image.valid.eq(self.i.valid & more & to_image),
+                ]
+                with m.If(self.i.valid & self.i.ready):
                     m.d.sync += more.eq(~self.i.p.last)
-                    m.d.comb += self.o_image.valid.eq(accepted & (self.type == Command.LOAD))
                     with m.If(accepted & (self.type == Command.INPUT)):
                         m.d.sync += lane.eq(lane + 1)
                         with m.If(lane == group_bytes - 1):
@@ -231,14 +237,15 @@ class Controller(wiring.Component):
     def _image_crc(self, m: Module):
         """CRC-32 and length of the image bytes taken since the last restart."""
         m.submodules.image_crc = crc = Crc32()
+        taken = self.o_image.valid & self.o_image.ready
         m.d.comb += [
             crc.data.eq(self.i.p.data),
-            crc.en.eq(self.o_image.valid),
+            crc.en.eq(taken),
             crc.start.eq(self.image_restart),
         ]
         with m.If(self.image_restart):
             m.d.sync += self.loaded.eq(0)
-        with m.Elif(self.o_image.valid):
+        with m.Elif(taken):
             m.d.sync += self.loaded.eq(self.loaded + 1)
         return ~crc.value
 

@@ -109,6 +109,7 @@ class Engine(wiring.Component):
             ),
             # controller <-> loader and store
             loader.restart.eq(controller.image_restart),
+            controller.image_busy.eq(loader.busy),
             controller.image_complete.eq(loader.complete),
             store.write.eq(controller.store_write),
             store.write_slot.eq(controller.store_slot),

@@ -17,6 +17,9 @@ import numpy.typing as npt
 from .config import EngineConfig
 
 __all__ = [
+    "CODE_LENGTHS",
+    "CODE_SETTINGS",
+    "CODE_TABLE_WORDS",
     "COUNTER_NAMES",
     "IDENTITY",
     "PROTOCOL_VERSION",
@@ -29,6 +32,7 @@ __all__ = [
     "Unit",
     "bytes_per_word",
     "pack_bias",
+    "pack_code_table",
     "pack_columns",
     "pack_entries",
     "pack_record",
@@ -43,7 +47,10 @@ PROTOCOL_VERSION = 2
 
 
 class Section(IntEnum):
-    """Kinds of section in an image: which memory the loader writes."""
+    """Kinds of section in an image: which memory the loader writes.
+
+    CODED_ENTRIES is no memory: the loader decodes it into WEIGHTS and COLUMNS.
+    """
 
     WEIGHTS = 1
     COLUMNS = 2
@@ -51,6 +58,9 @@ class Section(IntEnum):
     PROGRAM = 4
     TILE_WEIGHTS = 5
     TILE_BIASES = 6
+    CODE_TABLE = 7
+    CODE_SYMBOLS = 8
+    CODED_ENTRIES = 9
 
 
 class Unit(IntEnum):
@@ -122,7 +132,7 @@ class Identity:
             self.MAGIC, self.protocol, c.activation_bits, c.sum_bits, c.n_pes, c.entry_bits,
             c.count_bits, c.counters | c.spram << 1, c.weight_depth, c.rows_per_pe,
             c.column_words - 1, c.codebook_depth, c.queue_depth, c.max_layers, c.input_depth,
-            c.output_depth, c.rx_bytes, c.tile_rows, c.tile_columns, c.tile_code_bits, 0,
+            c.output_depth, c.rx_bytes, c.tile_rows, c.tile_columns, c.tile_code_bits, c.decoder_bits,
             c.tile_depth - 1, c.tile_bias_depth - 1, self.clock_hz, self.bitstream_id,
         )  # fmt: skip
 
@@ -143,7 +153,7 @@ class Identity:
         if len(raw) != IDENTITY.size:
             raise ValueError(f"identity must have {IDENTITY.size} bytes, not {len(raw)}")
         (_, _, activation, sums, pes, entry, count, flags, depth, rows, columns, codebook, queue,
-         layers, inputs, outputs, rx, tile_rows, tile_columns, tile_code_bits, _, tile_depth,
+         layers, inputs, outputs, rx, tile_rows, tile_columns, tile_code_bits, decoder, tile_depth,
          tile_biases, clock, bitstream_id) = IDENTITY.unpack(raw)  # fmt: skip
         config = EngineConfig(
             n_pes=pes, activation_bits=activation, sum_bits=sums, entry_bits=entry,
@@ -151,7 +161,7 @@ class Identity:
             codebook_depth=codebook, queue_depth=queue, max_layers=layers, input_depth=inputs,
             output_depth=outputs, rx_bytes=rx, counters=bool(flags & 1), spram=bool(flags & 2),
             tile_rows=tile_rows, tile_columns=tile_columns, tile_code_bits=tile_code_bits,
-            tile_depth=tile_depth + 1, tile_bias_depth=tile_biases + 1,
+            tile_depth=tile_depth + 1, tile_bias_depth=tile_biases + 1, decoder_bits=decoder,
         )  # fmt: skip
         return cls(config, clock, bitstream_id)
 
@@ -162,6 +172,9 @@ def sections_of(config: EngineConfig) -> dict[Section, int]:
     kinds |= {Section.CODEBOOK: 1, Section.PROGRAM: 1}
     if config.tile_rows:
         kinds |= {Section.TILE_WEIGHTS: config.tile_rows, Section.TILE_BIASES: 1}
+    if config.decoder_bits:
+        kinds |= {Section.CODE_TABLE: 1, Section.CODE_SYMBOLS: 1}
+        kinds |= {Section.CODED_ENTRIES: config.n_pes}
     return kinds
 
 
@@ -174,6 +187,9 @@ def bytes_per_word(kind: Section, config: EngineConfig) -> int:
         Section.PROGRAM: 16,
         Section.TILE_WEIGHTS: config.tile_word_bits,
         Section.TILE_BIASES: config.sum_bits - 1 + config.shift_bits,
+        Section.CODE_TABLE: 16,
+        Section.CODE_SYMBOLS: 8,
+        Section.CODED_ENTRIES: 8,
     }[kind]
     return -(-bits // 8)
 
@@ -258,6 +274,35 @@ def pack_columns(
             word |= int(count) << (config.base_bits + k * width)
         words.append(word)
     return words
+
+
+CODE_LENGTHS = 16
+"""Lengths of codes that a table has counts for, from 1 up."""
+
+
+def pack_code_table(
+    gap_counts: npt.NDArray[np.int64], code_counts: npt.NDArray[np.int64], values: dict[str, int]
+) -> list[int]:
+    """Words of CODE_TABLE: how a layer's slices are coded.
+
+    Parameters
+    ----------
+    gap_counts, code_counts : (CODE_LENGTHS,) int64
+        Symbols of each length, from 1 up.
+    values : dict
+        `CODE_SETTINGS` by name; `wide_counts` 0 or 1.
+    """
+    settings = [values[name] for name in CODE_SETTINGS]
+    settings[0] |= values["wide_counts"] << 15
+    return [*gap_counts.tolist(), *code_counts.tolist(), *settings]
+
+
+CODE_SETTINGS = ("last_row", "columns_base", "last_column", "escape")
+"""Words behind the counts of a code table: rows per PE - 1, and in bit 15 wide_counts; address of
+the first column record; number of columns - 1; place of the escape symbol among the gaps (0xFFFF
+if it has no code)."""
+
+CODE_TABLE_WORDS = 2 * CODE_LENGTHS + len(CODE_SETTINGS)
 
 
 def program_fields(config: EngineConfig) -> list[tuple[str, int, int, int]]:

@@ -19,6 +19,7 @@ __all__ = [
     "layer_layout",
     "select_layer",
     "slice_layout",
+    "symbol_layout",
     "tile_activity_layout",
     "token_layout",
     "vector_layout",
@@ -48,6 +49,11 @@ def slice_layout(config: EngineConfig) -> data.StructLayout:
             "end": 1,
         }
     )
+
+
+symbol_layout = data.StructLayout({"value": 8, "code": 1, "last": 1})
+"""A decoded symbol: a number of places to skip, or (`code`) the code of an entry, `last` of its
+section."""
 
 
 def token_layout(config: EngineConfig, pe_bits: int) -> data.StructLayout:
@@ -109,7 +115,7 @@ class WriteSignature(wiring.Signature):
         super().__init__(
             {
                 "en": Out(1),
-                "kind": Out(3),
+                "kind": Out(range(max(kinds) + 1)),
                 "pe": Out(max(ceil_log2(max(kinds.values())), 1)),
                 "address": Out(16),
                 "data": Out(width),

@@ -24,14 +24,14 @@ from gossamer.sim.streams import random_pauses
 SMALL = EngineConfig(
     n_pes=1, sum_bits=32, entry_bits=18, weight_depth=512, rows_per_pe=16, column_words=32,
     count_bits=3, codebook_depth=64, queue_depth=4, max_layers=4, input_depth=32, output_depth=32,
-    rx_bytes=256,
+    rx_bytes=256, decoder_bits=0,
 )  # fmt: skip
 """An engine that elaborates and simulates quickly."""
 
 TINY = EngineConfig(
     n_pes=1, sum_bits=24, entry_bits=12, weight_depth=16, rows_per_pe=2, column_words=2,
     count_bits=2, codebook_depth=4, queue_depth=2, max_layers=1, input_depth=4, output_depth=2,
-    rx_bytes=128,
+    rx_bytes=128, decoder_bits=0,
 )  # fmt: skip
 """Every parameter at its minimum."""
 

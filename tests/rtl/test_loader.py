@@ -21,15 +21,18 @@ IDS = ["small", "tiny", "widest", "tiled"]
 
 
 def random_sections(rng, config, n):
-    """Sections as (kind, pe, address, words), some of them empty."""
+    """Plain sections as (kind, pe, address, words), some of them empty."""
+    kinds = sections_of(config)
+    kinds.pop(Section.CODED_ENTRIES, None)
     out = []
     for _ in range(n):
-        kind, memories = rng.choice(list(sections_of(config).items()))
+        kind, memories = rng.choice(list(kinds.items()))
         width = {
             Section.WEIGHTS: config.entry_bits,
             Section.COLUMNS: config.column_bits,
             Section.TILE_WEIGHTS: config.tile_word_bits,
             Section.TILE_BIASES: config.sum_bits - 1 + config.shift_bits,
+            Section.CODE_SYMBOLS: 8,
         }.get(kind, 16)
         count = rng.choice([0, 1, 2, 5])
         words = [rng.choice([0, (1 << width) - 1, rng.getrandbits(width)]) for _ in range(count)]

@@ -4,7 +4,15 @@
 import numpy as np
 
 from ..rtl.config import EngineConfig
-from ..rtl.formats import Section, pack_bias, pack_columns, pack_entries, section
+from ..rtl.formats import (
+    Section,
+    bytes_per_word,
+    pack_bias,
+    pack_columns,
+    pack_entries,
+    section,
+)
+from .coded_sections import CodedLayer, coded_sections
 from .quantize import Ints, QuantizedLayer
 
 __all__ = ["ArrayMemory", "column_words", "slice_counts"]
@@ -46,9 +54,13 @@ class ArrayMemory:
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._weights: list[list[Ints]] = [[] for _ in range(config.n_pes)]
-        self._columns: list[list[int]] = [[] for _ in range(config.n_pes)]
+        self._words = {
+            kind: [_Words() for _ in range(config.n_pes)]
+            for kind in (Section.WEIGHTS, Section.COLUMNS)
+        }
+        self._coded: list[bytes] = []
         self._used = np.zeros(config.n_pes, dtype=np.int64)
+        self._records = 0
 
     def add_biases(self, layer: QuantizedLayer, slots: Ints, n_slots: int) -> int:
         """Append a layer's biases and shifts; slots without a row get 0. Returns the base."""
@@ -57,16 +69,16 @@ class ArrayMemory:
         for slot, bias, shift in zip(slots, layer.bias, layer.shift, strict=True):
             words[slot] = pack_bias(int(bias), int(shift), config)
         by_row = words.reshape(-1, config.n_pes, config.bias_words)
-        for pe in range(config.n_pes):
-            self._weights[pe].append(by_row[:, pe].reshape(-1))
         base = int(self._used[0])
+        for pe, memory in enumerate(self._words[Section.WEIGHTS]):
+            memory.add(base, by_row[:, pe].reshape(-1).tolist())
         self._used += by_row.shape[0] * config.bias_words
         return base
 
     def add_entries(
         self, layer: QuantizedLayer, slots: Ints, column_slots: Ints, n_columns: int
     ) -> dict[str, int]:
-        """Append a layer's entries in column order, and their records.
+        """Append a layer's entries in column order, and their records, coded if that is shorter.
 
         Returns
         -------
@@ -76,33 +88,74 @@ class ArrayMemory:
         config = self._config
         slot = slots[layer.row_indices]
         pe, local_row = slot % config.n_pes, slot // config.n_pes
-        order = np.lexsort((local_row, column_slots[layer.columns()], pe))
-        words = pack_entries(local_row[order], layer.codes[order], config)
+        column = column_slots[layer.columns()]
+        order = np.lexsort((local_row, column, pe))
         counts = slice_counts(layer, slots, column_slots, (config.n_pes, n_columns))
-        _, wide = column_words(counts, config)
-        base = len(self._columns[0])
-        for k, entries in enumerate(np.split(words, np.cumsum(counts.sum(axis=1))[:-1])):
-            self._weights[k].append(entries)
-            self._columns[k] += _pack_counts(counts[k], int(self._used[k]), wide, config)
-        self._used += counts.sum(axis=1)
+        rows = int(slots.max()) // config.n_pes + 1
+        entries = CodedLayer(
+            counts=counts.sum(axis=1),
+            addresses=self._used.copy(),
+            places=(column * rows + local_row)[order],
+            codes=layer.codes[order],
+            rows=rows,
+            columns=n_columns,
+            columns_base=self._records,
+            wide=column_words(counts, config)[1],
+        )
+        n_records = self._add_shorter(entries, counts)
+        self._used += entries.counts
+        self._records += n_records
         return {
             "zero_code": int(layer.zero_code),
-            "columns_base": base,
-            "wide_counts": int(wide),
+            "columns_base": entries.columns_base,
+            "wide_counts": int(entries.wide),
             "code_mask": (1 << layer.code_bits) - 1,
         }
 
-    def sections(self) -> list[bytes]:
-        """Sections of the image, PE by PE."""
-        if not self._columns[0]:
-            return []
+    def _add_shorter(self, layer: CodedLayer, counts: Ints) -> int:
+        """Append a layer, coded or plain; return its number of records."""
         config = self._config
-        made = []
-        for pe in range(config.n_pes):
-            words = np.concatenate(self._weights[pe]).tolist()
-            made.append(section(Section.WEIGHTS, pe, 0, words, config))
-            made.append(section(Section.COLUMNS, pe, 0, self._columns[pe], config))
-        return made
+        n_records = column_words(counts, config)[0]
+        size = len(layer.codes) * bytes_per_word(Section.WEIGHTS, config)
+        size += config.n_pes * n_records * bytes_per_word(Section.COLUMNS, config)
+        if config.decoder_bits and len(layer.codes):
+            coded = coded_sections(layer, config)
+            if sum(map(len, coded)) < size:
+                self._coded += coded
+                return n_records
+        words = pack_entries(layer.places % layer.rows, layer.codes, config)
+        for pe, entries in enumerate(np.split(words, np.cumsum(layer.counts)[:-1])):
+            address = int(layer.addresses[pe])
+            records = _pack_counts(counts[pe], address, layer.wide, config)
+            self._words[Section.WEIGHTS][pe].add(address, entries.tolist())
+            self._words[Section.COLUMNS][pe].add(layer.columns_base, records)
+        return n_records
+
+    def sections(self) -> list[bytes]:
+        """Sections of the image: the plain ones PE by PE, then the coded ones layer by layer."""
+        plain = [
+            section(kind, pe, address, words, self._config)
+            for pe in range(self._config.n_pes)
+            for kind, memories in self._words.items()
+            for address, words in memories[pe].runs
+        ]
+        return plain + self._coded
+
+
+class _Words:
+    """Words of one memory that are sent as they are, in runs without a gap."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[int, list[int]]] = []
+
+    def add(self, address: int, words: list[int]) -> None:
+        """Append words from an address on, which rises."""
+        if not words:
+            return
+        if self.runs and self.runs[-1][0] + len(self.runs[-1][1]) == address:
+            self.runs[-1][1].extend(words)
+        else:
+            self.runs.append((address, words))
 
 
 def _pack_counts(counts: Ints, base: int, wide: bool, config: EngineConfig) -> list[int]:

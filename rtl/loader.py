@@ -39,7 +39,7 @@ class Loader(wiring.Component):
     write : Out
         Loader's bus to the memories.
     busy : Out(1)
-        Bytes that were taken are still being decoded.
+        A coded section is being decoded; it ends by itself, or when the next byte is taken.
     complete : Out(1)
         No section is unfinished.
     error : Out(1)

@@ -33,10 +33,56 @@ class ImageModel:
             at += 8
             if kind != Section.PROGRAM:
                 self.layers.clear()
+            if kind == Section.CODED_ENTRIES:
+                self.decode(pe, address, data[at : at + count])
+                at += count
+                continue
             for k in range(count):
                 memory[address + k] = int.from_bytes(data[at : at + size], "little")
                 at += size
         assert at == len(data)
+
+    def decode(self, pe: int, address: int, data: bytes) -> None:
+        """Write a coded section's entries and records, bit by bit."""
+        config = self.config
+        table = [self.memories[Section.CODE_TABLE, 0][k] for k in range(36)]
+        row_word, record, last_column, escape = table[32:]
+        rows, wide, n_gaps = (row_word & 0x7FFF) + 1, row_word >> 15, sum(table[:16])
+        bits = iter("".join(f"{byte:08b}"[::-1] for byte in data[2:]))
+        first, place, counts = address, -1, [0] * (last_column + 1)
+        for _ in range(int.from_bytes(data[:2], "little")):
+            gap, number = self.symbol(table[:16], 0, bits)
+            while number == escape:
+                place += gap
+                gap, number = self.symbol(table[:16], 0, bits)
+            place += gap + 1
+            code, _ = self.symbol(table[16:32], n_gaps, bits)
+            top = int(f"{code:08b}"[::-1], 2) << config.entry_bits - 8
+            self.memories.setdefault((Section.WEIGHTS, pe), {})[address] = top | place % rows
+            counts[place // rows] += 1
+            address += 1
+        rest = "".join(bits)
+        assert len(rest) < 8
+        assert "1" not in rest
+        size, width = (4, 2 * config.count_bits) if wide else (8, config.count_bits)
+        for k in range(0, len(counts), size):
+            word = (first + sum(counts[:k])) % (1 << config.base_bits)
+            for field, count in enumerate(counts[k : k + size]):
+                assert count < 1 << width
+                word |= count << config.base_bits + field * width
+            self.memories.setdefault((Section.COLUMNS, pe), {})[record + k // size] = word
+
+    def symbol(self, counts, base: int, bits) -> tuple[int, int]:
+        """The next symbol of a table, and its number there."""
+        code = first = number = 0
+        for count in counts:
+            code = 2 * code + int(next(bits))
+            if code < first + count:
+                number += code - first
+                return self.memories[Section.CODE_SYMBOLS, 0][base + number], number
+            number += count
+            first = 2 * (first + count)
+        raise AssertionError("no such code")
 
     def run(self, inputs: np.ndarray) -> np.ndarray:
         """Results (images, result slots) of inputs (images, columns)."""

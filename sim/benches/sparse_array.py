@@ -19,7 +19,7 @@ __all__ = ["CONFIG", "layers_match_golden", "top"]
 
 CONFIG = EngineConfig(
     n_pes=5, weight_depth=1024, rows_per_pe=32, column_words=64, codebook_depth=128,
-    input_depth=64, output_depth=64, queue_depth=4,
+    input_depth=64, output_depth=64, queue_depth=4, decoder_bits=0,
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ __all__ = ["CONFIG", "a_reset_ends_a_layer", "layers_match_the_model", "top"]
 CONFIG = EngineConfig(
     n_pes=1, activation_bits=16, sum_bits=36, weight_depth=512, column_words=64, codebook_depth=64,
     input_depth=64, output_depth=64, tile_rows=4, tile_columns=4, tile_depth=1024,
-    tile_bias_depth=128,
+    tile_bias_depth=128, decoder_bits=0,
 )  # fmt: skip
 CODES = 1 << CONFIG.tile_code_bits
 PATIENCE = 2000

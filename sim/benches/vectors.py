@@ -41,7 +41,7 @@ def random_inputs(seed: int, network: QuantizedNetwork, n: int, density: float) 
 
 
 def bus_words(image: Image) -> Iterator[tuple[Section, int, int, int]]:
-    """Words of an image as the loader writes them: kind, PE, address, word."""
+    """Words of an image of plain sections as the loader writes them: kind, PE, address, word."""
     at = 0
     while at < len(image.data):
         kind, pe, address, count = SECTION_HEADER.unpack_from(image.data, at)

@@ -56,6 +56,7 @@ def test_powers_of_two(name, low, high):
         ("activation_bits", 16, r"sum_bits must be one of \(36,\), not 32"),
         ("sum_bits", 36, r"sum_bits must be one of \(24, 32\), not 36"),
         ("tile_rows", 3, r"tile_rows must be one of \(0, 1, 2, 4, 8\), not 3"),
+        ("decoder_bits", 3, r"decoder_bits must be one of \(0, 1, 2, 4\), not 3"),
         ("tile_columns", 2, r"tile_columns must be one of \(1,\), not 2"),
         ("sum_bits", 28, r"sum_bits must be one of \(24, 32\), not 28"),
     ],

@@ -69,7 +69,10 @@ class Desk:
 
 
 def talk(conversation, config=SMALL, share=0.0):
-    """Run a conversation; return what left towards loader, store, run queue and reset."""
+    """Run a conversation; return what left towards loader, store, run queue and reset.
+
+    With pauses the loader makes some, too.
+    """
     dut = Controller(config)
     out = {"image": [], "store": [], "runs": [], "restarts": 0, "resets": 0, "results": 0}
     ends = []
@@ -83,7 +86,7 @@ def talk(conversation, config=SMALL, share=0.0):
     async def watcher(ctx):
         while True:
             values = await ctx.tick().sample(
-                dut.o_image.valid, dut.o_image.payload, dut.image_restart,
+                dut.o_image.valid & dut.o_image.ready, dut.o_image.payload, dut.image_restart,
                 dut.store_write, dut.store_slot, dut.store_image, dut.store_group, dut.store_data,
                 dut.request, dut.request_slot, dut.request_images, dut.seq, dut.reset_engine,
                 dut.result_sent,
@@ -101,7 +104,15 @@ def talk(conversation, config=SMALL, share=0.0):
             out["resets"] += reset
             out["results"] += sent
 
-    simulate(dut, bench, background=[watcher])
+    async def loader(ctx):
+        gaps = pauses(3, share)
+        while True:
+            ctx.set(dut.o_image.ready, 0)
+            await idle(ctx, next(gaps) if gaps else 0)
+            ctx.set(dut.o_image.ready, 1)
+            await ctx.tick()
+
+    simulate(dut, bench, background=[watcher, loader])
     assert ends == [True]
     return out
 
@@ -317,6 +328,32 @@ def test_states():
 
     out = talk(conversation)
     assert (out["resets"], out["restarts"]) == (3, 3)
+
+
+@pytest.mark.parametrize("command", [Command.COMMIT, Command.STATUS, Command.LOAD])
+def test_requests_wait_for_the_loader(command):
+    """Until it has decoded what it took: only then it knows whether the image is complete."""
+
+    async def conversation(desk):
+        ctx, dut = desk.ctx, desk.dut
+        assert await desk.ask(Command.LOAD, bytes(4) + GOOD) == Status.OK
+        ctx.set(dut.image_busy, 1)
+        payload = {
+            Command.COMMIT: struct.pack("<II", len(GOOD), zlib.crc32(GOOD)),
+            Command.STATUS: b"",
+            Command.LOAD: bytes(4),
+        }[command]
+        await send(ctx, dut.i, items(Frame(command, 77, payload)))
+        for _ in range(60):
+            await ctx.tick()
+            assert not ctx.get(dut.answer)
+        ctx.set(dut.image_complete, 1)
+        ctx.set(dut.image_busy, 0)
+        await wait(ctx, dut.answer, 4)
+        assert (ctx.get(dut.seq), ctx.get(dut.status)) == (77, Status.OK)
+        await desk.answered()
+
+    assert talk(conversation)["restarts"] == 1 + (command == Command.LOAD)
 
 
 def test_commit_needs_length_crc_and_whole_sections():

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from gossamer.rtl.config import EngineConfig
 from gossamer.rtl.formats import (
+    CODE_LENGTHS,
+    CODE_TABLE_WORDS,
     COUNTER_NAMES,
     IDENTITY,
     RECORD_STRIDE,
@@ -15,6 +17,7 @@ from gossamer.rtl.formats import (
     Unit,
     bytes_per_word,
     pack_bias,
+    pack_code_table,
     pack_columns,
     pack_entries,
     pack_record,
@@ -29,7 +32,7 @@ from rtl_models import SMALL, TILED, TINY
 LARGEST = EngineConfig(
     n_pes=64, entry_bits=36, weight_depth=65536, rows_per_pe=1024, column_words=65536,
     count_bits=8, codebook_depth=4096, queue_depth=64, max_layers=64, input_depth=32768,
-    output_depth=32768, rx_bytes=4096, counters=False,
+    output_depth=32768, rx_bytes=4096, counters=False, decoder_bits=4,
 )  # fmt: skip
 SPRAM = EngineConfig(entry_bits=16, weight_depth=16384, spram=True)
 FIELDS = {name: 0 for name, _, _, _ in program_fields(SMALL)}
@@ -185,13 +188,27 @@ def test_section_bytes():
 
 def test_bytes_per_word():
     assert [bytes_per_word(kind, SMALL) for kind in sections_of(SMALL)] == [3, 5, 2, 2]
-    assert [bytes_per_word(kind, LARGEST) for kind in sections_of(LARGEST)] == [5, 10, 2, 2]
-    assert [bytes_per_word(kind, TILED) for kind in Section] == [3, 5, 2, 2, 2, 5]
+    assert [bytes_per_word(kind, LARGEST) for kind in sections_of(LARGEST)] == [
+        5, 10, 2, 2, 2, 1, 1,
+    ]  # fmt: skip
+    assert [bytes_per_word(kind, TILED) for kind in Section] == [3, 5, 2, 2, 2, 5, 2, 1, 1]
 
 
 def test_sections_of():
     assert list(sections_of(SMALL)) == list(Section)[:4]
     assert sections_of(TILED) == {1: 3, 2: 3, 3: 1, 4: 1, 5: 2, 6: 1}
+    assert sections_of(replace(SMALL, decoder_bits=1, n_pes=5)) == {
+        1: 5, 2: 5, 3: 1, 4: 1, 7: 1, 8: 1, 9: 5,
+    }  # fmt: skip
+
+
+def test_code_table():
+    counts = np.arange(CODE_LENGTHS)
+    values = {"last_row": 9, "columns_base": 300, "last_column": 783, "escape": 65535}
+    for wide in (0, 1):
+        words = pack_code_table(counts, counts + 1, values | {"wide_counts": wide})
+        assert words == [*range(16), *range(1, 17), 9 | wide << 15, 300, 783, 65535]
+        assert len(words) == CODE_TABLE_WORDS
 
 
 def test_counter_names():

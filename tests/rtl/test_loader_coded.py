@@ -39,7 +39,7 @@ def load(config, images, share=0.0):
                 if not ctx.get(dut.busy):
                     break
                 cycles += 1
-            await idle(ctx, 2)
+            await idle(ctx, 12)
             flags = ctx.get(dut.complete), ctx.get(dut.error), ctx.get(dut.busy)
             results.append((list(writes), flags, cycles))
 

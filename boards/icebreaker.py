@@ -77,6 +77,7 @@ BOARD = Board(
         rx_bytes=512,
         counters=False,
         spram=True,
+        decoder_bits=1,
     ),
     clock_hz=24_000_000,
     baud=1_000_000,

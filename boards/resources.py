@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..host.errors import CapacityError
 from ..rtl.config import EngineConfig, ceil_log2
-from ..rtl.formats import RECORD_STRIDE
+from ..rtl.formats import CODE_SYMBOLS, CODE_TABLE_WORDS, RECORD_STRIDE
 from .devices import Device, Resources
 
 __all__ = ["Block", "check_fit", "engine_blocks", "expected"]
@@ -56,6 +56,12 @@ def engine_blocks(config: EngineConfig) -> list[Block]:
             Block("tile biases", bias_bits, config.tile_bias_depth),
             Block("tile groups", ceil_log2(max(groups, 2)), max(groups, 2)),
             Block("banks", vector, 2 * groups, batch, lanes=4),
+        ]
+    if config.decoder_bits:
+        lanes = config.decoder_bits
+        blocks += [
+            Block("code table", 16 * lanes, CODE_TABLE_WORDS // lanes, lanes=lanes),
+            Block("code symbols", 8, CODE_SYMBOLS),
         ]
     return blocks
 

@@ -108,6 +108,7 @@ BOARD = Board(
         tile_rows=8,
         tile_depth=2048,
         tile_bias_depth=512,
+        decoder_bits=2,
     ),
     clock_hz=50_000_000,
     baud=1_000_000,

@@ -12,7 +12,7 @@ from ..rtl.formats import (
     pack_entries,
     section,
 )
-from .coded_sections import CodedLayer, coded_sections
+from .coded_sections import CodedLayer, LayerCode, coded_sections
 from .quantize import Ints, QuantizedLayer
 
 __all__ = ["ArrayMemory", "column_words", "slice_counts"]
@@ -119,7 +119,7 @@ class ArrayMemory:
         size = len(layer.codes) * bytes_per_word(Section.WEIGHTS, config)
         size += config.n_pes * n_records * bytes_per_word(Section.COLUMNS, config)
         if config.decoder_bits and len(layer.codes):
-            coded = coded_sections(layer, config)
+            coded = coded_sections(layer, LayerCode.best(layer), config)
             if sum(map(len, coded)) < size:
                 self._coded += coded
                 return n_records

@@ -16,7 +16,7 @@ from .bits import pack_fields
 from .huffman import canonical_codes, code_lengths
 from .quantize import Ints
 
-__all__ = ["MAX_SYMBOL_BITS", "CodedLayer", "coded_sections"]
+__all__ = ["MAX_SYMBOL_BITS", "CodedLayer", "LayerCode", "coded_sections", "symbol_counts"]
 
 MAX_SYMBOL_BITS = 8
 """Widest gap symbol: the decoder's memory has room for 256 symbols of each kind."""
@@ -62,32 +62,37 @@ class CodedLayer:
         return gaps
 
 
-def coded_sections(layer: CodedLayer, config: EngineConfig) -> list[bytes]:
+@dataclass(frozen=True, eq=False)
+class LayerCode:
+    """How a layer's entries are coded.
+
+    Parameters
+    ----------
+    width : int
+        Bits of a gap symbol, 1..`MAX_SYMBOL_BITS`; the one of all ones is the escape.
+    gap_lengths : (2**width,) int64
+        Bits of each gap symbol's code, 0 if it has none.
+    code_lengths : (256,) int64
+        The same of the layer's codes.
+    """
+
+    width: int
+    gap_lengths: Ints
+    code_lengths: Ints
+
+    @classmethod
+    def best(cls, layer: CodedLayer) -> "LayerCode":
+        """The one with the fewest bits."""
+        gaps = layer.gaps()
+        width = min(range(1, MAX_SYMBOL_BITS + 1), key=lambda width: _gap_bits(gaps, width))
+        gap_lengths = code_lengths(symbol_counts(gaps, width))
+        return cls(width, gap_lengths, code_lengths(np.bincount(layer.codes, minlength=SYMBOLS)))
+
+
+def coded_sections(layer: CodedLayer, code: LayerCode, config: EngineConfig) -> list[bytes]:
     """Sections that write a layer's entries and records: its table, its symbols, then PE by PE."""
-    gaps = layer.gaps()
-    width = min(range(1, MAX_SYMBOL_BITS + 1), key=lambda width: _gap_bits(gaps, width))
-    full = (1 << width) - 1
-    gap_lengths = code_lengths(_symbol_counts(gaps, width))
-    own_lengths = code_lengths(np.bincount(layer.codes, minlength=SYMBOLS))
-    gap_symbols, own_symbols = _by_length(gap_lengths), _by_length(own_lengths)
-    has_escape = bool(gap_lengths[full])
-    table = pack_code_table(
-        _lengths_counted(gap_lengths),
-        _lengths_counted(own_lengths),
-        {
-            "last_row": layer.rows - 1,
-            "wide_counts": int(layer.wide),
-            "columns_base": layer.columns_base,
-            "last_column": layer.columns - 1,
-            "escape": int(np.argmax(gap_symbols == full)) if has_escape else NO_ESCAPE,
-        },
-    )
-    symbols = np.concatenate((gap_symbols, own_symbols)).tolist()
-    values, widths, ends = _fields(gaps, layer.codes, full, gap_lengths, own_lengths)
-    made = [
-        section(Section.CODE_TABLE, 0, 0, table, config),
-        section(Section.CODE_SYMBOLS, 0, 0, symbols, config),
-    ]
+    values, widths, ends = _fields(layer, code)
+    made = [*_tables(layer, code, config)]
     first = start = 0
     for pe, (count, address) in enumerate(zip(layer.counts, layer.addresses, strict=True)):
         first += int(count)
@@ -98,7 +103,27 @@ def coded_sections(layer: CodedLayer, config: EngineConfig) -> list[bytes]:
     return made
 
 
-def _symbol_counts(gaps: Ints, width: int) -> Ints:
+def _tables(layer: CodedLayer, code: LayerCode, config: EngineConfig) -> tuple[bytes, bytes]:
+    """Sections of the table and of the symbols."""
+    escapes = np.flatnonzero(_by_length(code.gap_lengths) == (1 << code.width) - 1)
+    settings = {
+        "last_row": layer.rows - 1,
+        "wide_counts": int(layer.wide),
+        "columns_base": layer.columns_base,
+        "last_column": layer.columns - 1,
+        "escape": int(escapes[0]) if len(escapes) else NO_ESCAPE,
+    }
+    alphabets = code.gap_lengths, code.code_lengths
+    counts = [np.bincount(lengths, minlength=CODE_LENGTHS + 1)[1:] for lengths in alphabets]
+    words = pack_code_table(*counts, settings)
+    symbols = np.concatenate([_by_length(lengths) for lengths in alphabets]).tolist()
+    return (
+        section(Section.CODE_TABLE, 0, 0, words, config),
+        section(Section.CODE_SYMBOLS, 0, 0, symbols, config),
+    )
+
+
+def symbol_counts(gaps: Ints, width: int) -> Ints:
     """How often each symbol of `width` bits occurs."""
     full = (1 << width) - 1
     counts = np.bincount(gaps % full, minlength=full + 1)
@@ -108,7 +133,7 @@ def _symbol_counts(gaps: Ints, width: int) -> Ints:
 
 def _gap_bits(gaps: Ints, width: int) -> int:
     """Bits that gaps take in symbols of `width` bits, their bytes of the symbol table included."""
-    counts = _symbol_counts(gaps, width)
+    counts = symbol_counts(gaps, width)
     return int(counts @ code_lengths(counts)) + 8 * int(np.count_nonzero(counts))
 
 
@@ -118,19 +143,14 @@ def _by_length(lengths: Ints) -> Ints:
     return order[lengths[order] > 0]
 
 
-def _lengths_counted(lengths: Ints) -> Ints:
-    """Codes of each length from 1 up, (CODE_LENGTHS,) int64."""
-    return np.bincount(lengths, minlength=CODE_LENGTHS + 1)[1:]
-
-
-def _fields(
-    gaps: Ints, codes: Ints, full: int, gap_lengths: Ints, own_lengths: Ints
-) -> tuple[Ints, Ints, Ints]:
+def _fields(layer: CodedLayer, code: LayerCode) -> tuple[Ints, Ints, Ints]:
     """Values and widths of all Huffman codes in their order, and where each entry's end."""
-    gap_codes, own_codes = canonical_codes(gap_lengths), canonical_codes(own_lengths)
+    full = (1 << code.width) - 1
+    gaps, codes = layer.gaps(), layer.codes
+    gap_codes, own_codes = canonical_codes(code.gap_lengths), canonical_codes(code.code_lengths)
     ends = np.cumsum(gaps // full + 2)
     values = np.full(int(ends[-1]) if len(ends) else 0, gap_codes[full], dtype=np.int64)
-    widths = np.full(len(values), gap_lengths[full], dtype=np.int64)
-    values[ends - 2], widths[ends - 2] = gap_codes[gaps % full], gap_lengths[gaps % full]
-    values[ends - 1], widths[ends - 1] = own_codes[codes], own_lengths[codes]
+    widths = np.full(len(values), code.gap_lengths[full], dtype=np.int64)
+    values[ends - 2], widths[ends - 2] = gap_codes[gaps % full], code.gap_lengths[gaps % full]
+    values[ends - 1], widths[ends - 1] = own_codes[codes], code.code_lengths[codes]
     return values, widths, ends

@@ -19,6 +19,7 @@ from .config import EngineConfig
 __all__ = [
     "CODE_LENGTHS",
     "CODE_SETTINGS",
+    "CODE_SYMBOLS",
     "CODE_TABLE_WORDS",
     "COUNTER_NAMES",
     "IDENTITY",
@@ -303,6 +304,8 @@ the first column record; number of columns - 1; place of the escape symbol among
 if it has no code)."""
 
 CODE_TABLE_WORDS = 2 * CODE_LENGTHS + len(CODE_SETTINGS)
+CODE_SYMBOLS = 512
+"""Symbols of both alphabets together, in the order of their codes, those of the gaps first."""
 
 
 def program_fields(config: EngineConfig) -> list[tuple[str, int, int, int]]:

@@ -18,13 +18,11 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .config import EngineConfig
-from .formats import CODE_LENGTHS, CODE_SETTINGS, CODE_TABLE_WORDS, Section
+from .formats import CODE_LENGTHS, CODE_SETTINGS, CODE_SYMBOLS, CODE_TABLE_WORDS, Section
 from .layouts import WriteBus, WriteSignature, symbol_layout
 
 __all__ = ["BitBuffer", "HuffmanDecoder"]
 
-SYMBOLS = 512
-"""Symbols of both alphabets together: those of the gaps first."""
 MOST_OPEN = 128
 """Nodes of a level that go on to longer codes, in a code of 256 symbols at most."""
 
@@ -198,7 +196,7 @@ class HuffmanDecoder(wiring.Component):
                 return items, False
             left -= is_code
             last = int(is_code and left == 0)
-            items.append((symbols[(bases[is_code] + place) % SYMBOLS], is_code, last))
+            items.append((symbols[(bases[is_code] + place) % CODE_SYMBOLS], is_code, last))
             is_code = int(not is_code and place != escape)
         rest = list(bits)
         return items, len(rest) < 8 and not any(rest)
@@ -357,7 +355,7 @@ class HuffmanDecoder(wiring.Component):
         self, m: Module, found: Signal, place: Value, in_codes: Signal, is_last: Value
     ) -> Value:
         """Read symbols in two steps; return whether the first one can be taken."""
-        m.submodules.symbols = symbols = memory.Memory(shape=8, depth=SYMBOLS, init=[])
+        m.submodules.symbols = symbols = memory.Memory(shape=8, depth=CODE_SYMBOLS, init=[])
         write_port, read_port = symbols.write_port(), symbols.read_port()
         found_q1, place_q1 = Signal(), Signal(9, reset_less=True)
         code_q1, last_q1 = Signal(reset_less=True), Signal(reset_less=True)

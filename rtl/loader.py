@@ -39,7 +39,7 @@ class Loader(wiring.Component):
     write : Out
         Loader's bus to the memories.
     busy : Out(1)
-        A coded section is being decoded; it ends by itself, or when the next byte is taken.
+        A coded section is being decoded, and no byte is needed to go on.
     complete : Out(1)
         No section is unfinished.
     error : Out(1)

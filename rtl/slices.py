@@ -143,7 +143,9 @@ class SliceWriter(wiring.Component):
             for k, field in enumerate(fields):
                 here = (place[1:] == k >> 1) & (wide | (place[0] == k & 1))
                 with m.If(here):
-                    m.d.sync += field.eq(Mux(wide, count[width:], count[:width]) if k & 1 else count)
+                    m.d.sync += field.eq(
+                        Mux(wide, count[width:], count[:width]) if k & 1 else count
+                    )
         with m.If(self.record):
             m.d.sync += [self.record_address.eq(self.record_address + 1), base.eq(self.address)]
         return m

@@ -21,7 +21,7 @@ from ..verilator import find_compiler, find_verilator
 
 __all__ = ["BENCHES", "BenchResult", "run_bench"]
 
-BENCHES = ("packets", "drain", "pe", "sparse_array", "tile", "engine")
+BENCHES = ("packets", "loader", "drain", "pe", "sparse_array", "tile", "engine")
 """Modules of this folder, each with `top()` and cocotb tests."""
 
 _BUILD_ARGS = [

@@ -428,6 +428,7 @@ def test_latency_and_rate(command, payload, latency):
     found = []
 
     async def bench(ctx):
+        ctx.set(dut.o_image.ready, 1)
         message = items(Frame(command, 1, payload))
         cycles = await send(ctx, dut.i, message)
         decided = 2 if latency == 2 else 0

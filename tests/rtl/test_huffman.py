@@ -105,7 +105,13 @@ def decode(pace, sections, share=0.0, extra=0):
 def test_random_tables(pace, share):
     rng = np.random.default_rng(pace)
     sections = []
-    for n_gaps, n_codes, n_entries in [(1, 1, 9), (2, 1, 8), (1, 2, 3), (7, 30, 40), (256, 256, 90)]:
+    for n_gaps, n_codes, n_entries in [
+        (1, 1, 9),
+        (2, 1, 8),
+        (1, 2, 3),
+        (7, 30, 40),
+        (256, 256, 90),
+    ]:
         gaps, codes = random_lengths(rng, n_gaps), random_lengths(rng, n_codes)
         escape = n_gaps - 1 if n_gaps > 1 else None
         sections.append(section_of(rng, n_entries, gaps, codes, escape))
@@ -212,7 +218,7 @@ CUT = {
 def test_lengths_that_are_wrong(pace):
     quarters = counts(n2=4)
     table, symbols = quarters + counts(n3=8) + [0, 0, 0, 0xFFFF], [*range(12)]
-    good = coded_bytes(3, "00" "101" "11" "000" "01" "111")
+    good = coded_bytes(3, "001011100001111")
     sections = []
     for data in CUT.values():
         sections += [(table, symbols, data), (table, symbols, good)]
@@ -228,7 +234,7 @@ def test_lengths_that_are_wrong(pace):
 def test_bits_that_are_no_code(pace):
     """A sole symbol is the bit 0; 1 leads nowhere."""
     table, symbols = counts(n1=1) + HALVES + [0, 0, 0, 0xFFFF], [7, 8, 9]
-    long, cut = coded_bytes(9, "00" "1" + "0" * 40), coded_bytes(9, "00" "1" + "0" * 5)
+    long, cut = coded_bytes(9, "001" + "0" * 40), coded_bytes(9, "001" + "0" * 5)
     for outcome in decode(pace, [(table, symbols, long), (table, symbols, cut)]):
         assert outcome[1]
         assert outcome[0] == [(7, 0, 0), (8, 1, 0)]

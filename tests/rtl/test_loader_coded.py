@@ -46,7 +46,9 @@ def load(config, images, share=0.0):
     async def watcher(ctx):
         bus = dut.write
         while True:
-            _, _, en, *word = await ctx.tick().sample(bus.en, bus.kind, bus.pe, bus.address, bus.data)
+            _, _, en, *word = await ctx.tick().sample(
+                bus.en, bus.kind, bus.pe, bus.address, bus.data
+            )
             if en:
                 writes.append(tuple(word))
 

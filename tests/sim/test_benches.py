@@ -28,7 +28,7 @@ def test_waveforms(tmp_path: Path) -> None:
 
 
 def test_unknown_bench(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'nosuch' is not known, expected one of packets, drain"):
+    with pytest.raises(InputError, match="'nosuch' is not known, expected one of packets, loader"):
         run_bench("nosuch", folder=tmp_path)
 
 

@@ -133,8 +133,9 @@ class Identity:
             self.MAGIC, self.protocol, c.activation_bits, c.sum_bits, c.n_pes, c.entry_bits,
             c.count_bits, c.counters | c.spram << 1, c.weight_depth, c.rows_per_pe,
             c.column_words - 1, c.codebook_depth, c.queue_depth, c.max_layers, c.input_depth,
-            c.output_depth, c.rx_bytes, c.tile_rows, c.tile_columns, c.tile_code_bits, c.decoder_bits,
-            c.tile_depth - 1, c.tile_bias_depth - 1, self.clock_hz, self.bitstream_id,
+            c.output_depth, c.rx_bytes, c.tile_rows, c.tile_columns, c.tile_code_bits,
+            c.decoder_bits, c.tile_depth - 1, c.tile_bias_depth - 1, self.clock_hz,
+            self.bitstream_id,
         )  # fmt: skip
 
     @classmethod

@@ -106,7 +106,7 @@ def test_coded_layers_are_written_as_plain_ones(name, share):
     """One after the other in one image, plain sections between them."""
     config, rng = CONFIGS[name], np.random.default_rng(5)
     if name == "2 bits, wide words":
-        layers = [(300, 7, 0.5, 8, 256), (300, 40, 0.003, 4, 5), (20, 70, 0.1, 5, 33)]
+        layers = [(300, 3, 0.5, 8, 200), (300, 20, 0.003, 4, 5), (20, 30, 0.1, 5, 33)]
     else:
         layers = [case for case in LAYERS if case[0] <= config.rows_per_pe]
     image, wanted = b"", []
@@ -135,12 +135,11 @@ def test_rate(pace):
     config = replace(
         SMALL, decoder_bits=pace, weight_depth=4096, column_words=256, input_depth=1024
     )
-    image, words = layer(np.random.default_rng(2), config, 16, 500, 0.08, 6, codes=64)
+    image, words = layer(np.random.default_rng(2), config, 16, 200, 0.08, 6, codes=64)
     ((writes, flags, cycles),) = load(config, [image])
     assert flags == (1, 0, 0)
     assert memory_words(writes, config) == words
     size = len(image) - 3 * 8 - 2 * 36
-    print(f"pace {pace}: {cycles / (8 * size):.3f} cycles per bit of {size} bytes")
     assert cycles < 8 * size * [1.05, 0.75, 0.6][pace.bit_length() - 1]
 
 
@@ -200,7 +199,7 @@ def test_cut_off_anywhere():
     """An image that ends inside a coded section is not complete, whatever it waits for."""
     config = CONFIGS["1 bit"]
     good, wanted = good_image(config)
-    ends = [len(good) - k for k in (1, 2, 3, 9, 10, 17)]
+    ends = [len(good) - k for k in (1, 9, 17)]
     outcomes = load(config, [image for end in ends for image in (good[:end], good)])
     for cut, fine in zip(outcomes[::2], outcomes[1::2], strict=True):
         assert cut[1] == (0, 0, 0)

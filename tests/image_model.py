@@ -29,7 +29,6 @@ class ImageModel:
         while at < len(data):
             kind, pe, address, count = struct.unpack_from("<BBHI", data, at)
             size = bytes_per_word(Section(kind), self.config)
-            memory = self.memories.setdefault((kind, pe), {})
             at += 8
             if kind != Section.PROGRAM:
                 self.layers.clear()
@@ -37,6 +36,7 @@ class ImageModel:
                 self.decode(pe, address, data[at : at + count])
                 at += count
                 continue
+            memory = self.memories.setdefault((kind, pe), {})
             for k in range(count):
                 memory[address + k] = int.from_bytes(data[at : at + size], "little")
                 at += size

@@ -7,7 +7,7 @@ from gossamer.host import golden
 from gossamer.host.compiler import compile_network, program_image
 from gossamer.host.errors import CapacityError
 from gossamer.rtl.config import EngineConfig
-from gossamer.rtl.formats import RECORD_STRIDE, Unit
+from gossamer.rtl.formats import RECORD_STRIDE, Section, Unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_model import ImageModel
@@ -151,6 +151,35 @@ def test_new_program_is_short():
         record = part.layers[k].record
         assert (record["last"], record["keep_zeros"], record["to_bank"]) == (1, 1, 0)
     assert [layer.record["last"] for layer in image.layers] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("density", "code_bits"), [(0.1, 6), (0.01, 3), (0.7, 8), (0.3, 1)])
+def test_coded_entries_are_the_plain_ones(name, density, code_bits):
+    """The same words in every memory, fewer bytes; an engine without decoder gets plain ones."""
+    config = CONFIGS[name]
+    network, _ = example(
+        config, (200, 150, 20), 9, structure="unstructured", weight_density=density,
+        code_bits=code_bits,
+    )  # fmt: skip
+    images = [compile_network(network, replace(config, decoder_bits=bits)) for bits in (0, 1)]
+    models = [ImageModel(config), ImageModel(config)]
+    for model, image in zip(models, images, strict=True):
+        model.load(image.data)
+    plain, coded = (model.memories for model in models)
+    assert {key: coded[key] for key in plain} == plain
+    assert {kind for kind, _ in coded} - {kind for kind, _ in plain} == {
+        Section.CODE_TABLE, Section.CODE_SYMBOLS,
+    }  # fmt: skip
+    assert len(images[1].data) < len(images[0].data)
+
+
+def test_short_layers_stay_plain():
+    network, _ = example(CONFIGS["5 PEs"], (6, 7, 3), 9, structure="unstructured")
+    images = [
+        compile_network(network, replace(CONFIGS["5 PEs"], decoder_bits=bits)) for bits in (0, 4)
+    ]
+    assert images[0].data == images[1].data
 
 
 TIGHT = EngineConfig(

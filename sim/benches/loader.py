@@ -68,7 +68,9 @@ def random_layer(rng: np.random.Generator, n_gaps: int, n_codes: int) -> CodedLa
     )
 
 
-def random_code(rng: np.random.Generator, layer: CodedLayer, sizes: tuple[int, int, int]):
+def random_code(
+    rng: np.random.Generator, layer: CodedLayer, sizes: tuple[int, int, int]
+) -> LayerCode:
     """A random code with a symbol for all that occurs, and others besides."""
     n_gaps, n_codes, width = sizes
     lengths = []

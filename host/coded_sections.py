@@ -115,7 +115,7 @@ def _tables(layer: CodedLayer, code: LayerCode, config: EngineConfig) -> tuple[b
     }
     alphabets = code.gap_lengths, code.code_lengths
     counts = [np.bincount(lengths, minlength=CODE_LENGTHS + 1)[1:] for lengths in alphabets]
-    words = pack_code_table(*counts, settings)
+    words = pack_code_table(counts[0], counts[1], settings)
     symbols = np.concatenate([_by_length(lengths) for lengths in alphabets]).tolist()
     return (
         section(Section.CODE_TABLE, 0, 0, words, config),

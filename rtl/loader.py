@@ -20,11 +20,11 @@ class Loader(wiring.Component):
     Words go to their memory as they are; those of CODED_ENTRIES are decoded (`rtl/huffman.py`,
     `rtl/slices.py`) into entries and column records.
 
-    **Latency**: a word is written in the cycle after its last byte. **Throughput**: one byte per
-    cycle; in a coded section `decoder_bits` bits of one code per cycle, and besides up to a cycle
-    for each column. A header with an unknown kind or a PE or tile row that is not there, or a
-    coded section that is damaged or has no table before it, sets `error`, and nothing is written
-    until `restart`.
+    **Latency**: a word is written in the second cycle after its last byte: the bus goes to every
+    memory, so it comes from flip-flops. **Throughput**: one byte per cycle; in a coded section
+    `decoder_bits` bits of one code per cycle, and besides up to a cycle for each column. A header
+    with an unknown kind or a PE or tile row that is not there, or a coded section that is damaged
+    or has no table before it, sets `error`, and nothing is written until `restart`.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Loader(wiring.Component):
         """Gather bytes from the top of a shift register; count bytes, then words."""
         m = Module()
         config = self._config
-        write = self.write
+        write = WriteSignature(config).create()
         header = Signal(8 * SECTION_HEADER.size)
         header_left = Signal(range(SECTION_HEADER.size), init=SECTION_HEADER.size - 1)
         memories = sections_of(config)
@@ -142,26 +142,33 @@ class Loader(wiring.Component):
                 with m.Case(width - 1):
                     m.d.comb += write.data.eq(gathered[8 * (widest - width) :])
         if config.decoder_bits:
-            self._decode(m, coded, in_words, starting, kind, address)
+            self._decode(m, write, coded, in_words, starting, kind, address)
+        m.d.sync += [
+            self.write.en.eq(write.en),
+            self.write.kind.eq(write.kind),
+            self.write.pe.eq(write.pe),
+            self.write.address.eq(write.address),
+            self.write.data.eq(write.data),
+        ]
         return m
 
     def _decode(
         self,
         m: Module,
+        write: WriteBus,
         coded: Signal,
         more: Signal,
         starting: Signal,
         kind: Signal,
         address: Signal,
     ) -> None:
-        """Take over input and bus from the header of a coded section until it is written."""
+        """Take over input and `write` from the header of a coded section until it is written."""
         clear = Signal()
         reset = ResetInserter(clear)
         decoder, writer = HuffmanDecoder(self._config), SliceWriter(self._config)
         m.submodules.decoder, m.submodules.writer = reset(decoder), reset(writer)
         connect(m, decoder.o, writer.i)
         tables = Signal(2)  # which of the two are there
-        write = self.write
         m.d.comb += [
             clear.eq(starting | self.restart | self.error),
             decoder.write.en.eq(write.en),

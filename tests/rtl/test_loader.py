@@ -72,7 +72,7 @@ def load(config, images, share=0.0):
             ctx.set(dut.restart, 0)
             writes.clear()
             cycles.append(await send(ctx, dut.i, image, gaps))
-            await idle(ctx, 2)
+            await idle(ctx, 3)
             results.append((list(writes), ctx.get(dut.complete), ctx.get(dut.error)))
 
     async def watcher(ctx):
@@ -104,20 +104,20 @@ def test_random_sections(config, share):
 
 
 def test_latency():
-    """A word is written in the cycle after its last byte."""
+    """A word is written in the second cycle after its last byte."""
     dut = Loader(SMALL)
     seen = []
 
     async def bench(ctx):
         image = section(Section.CODEBOOK, 0, 5, [1, 2], SMALL)
-        for byte in [*image, 0, 0]:
+        for byte in [*image, 0, 0, 0]:
             ctx.set(dut.i.payload, byte)
             ctx.set(dut.i.valid, 1)
             _, _, en, address = await ctx.tick().sample(dut.write.en, dut.write.address)
             seen.append(address if en else None)
 
     simulate(dut, bench)
-    assert seen == [None] * 10 + [5, None, 6, None]
+    assert seen == [None] * 11 + [5, None, 6, None]
 
 
 def word(kind, pe=0, count=1):

@@ -77,7 +77,7 @@ BOARD = Board(
         rx_bytes=512,
         counters=False,
         spram=True,
-        decoder_bits=1,
+        decoder_bits=0,
     ),
     clock_hz=24_000_000,
     baud=1_000_000,

@@ -54,7 +54,7 @@ def test_two_of_four_halves_the_cycles_of_dense(two_of_four: dict) -> None:
     for point in two_of_four.values():
         assert point.multipliers == 16
         assert point.cycles - 60 <= 0.51 * point.dense_cycles, point  # start and drain aside
-        assert point.bytes < 0.8 * point.dense_bytes
+        assert point.bytes < 0.95 * point.dense_bytes  # dense codes the same zeros, in a bit or so
     full = two_of_four["tensor tile", 1.0]
     assert full.active_nonzeros == sparsity.SIZE**2 // 2
     assert full.active_nonzeros <= full.multipliers * full.cycles <= 1.02 * full.active_nonzeros
@@ -92,17 +92,17 @@ def test_cycles_are_near_the_work(points: dict) -> None:
 def test_dense_is_the_same_layer_on_the_same_engine(points: dict) -> None:
     for point in points.values():
         full = points[1.0, point.activation_density]
-        assert point.dense_bytes == full.dense_bytes >= sparsity.SIZE**2
+        assert point.dense_bytes <= full.dense_bytes <= 1.05 * sparsity.SIZE**2  # coded zeros
         assert abs(point.dense_cycles - full.cycles) <= 0.02 * full.cycles
         assert point.multipliers == 16
 
 
 def test_break_even_lies_where_the_points_say(document: dict, points: dict) -> None:
     even = document["break_even"]
-    assert 0.7 < even["bytes"] < 1.0
+    assert 0.25 < even["bytes"] < 0.7
     assert even["cycles"] == 1.0
-    assert points[1.0, 1.0].bytes > points[1.0, 1.0].dense_bytes
-    assert points[0.7, 1.0].bytes < points[0.7, 1.0].dense_bytes
+    for density, fewer in ((1.0, False), (0.7, False), (0.25, True), (0.05, True)):
+        assert (points[density, 1.0].bytes < points[density, 1.0].dense_bytes) == fewer
 
 
 def point(density: float, size: int) -> Point:

@@ -36,7 +36,7 @@ def to_numpy(where: str, tensor: Any) -> npt.NDArray[Any]:
         if plain.dtype == torch.bfloat16:
             plain = plain.float()
         return np.array(plain.cpu().numpy())
-    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
             f"{where} of type {tensor.dtype} cannot be turned into numbers ({reason}); "

@@ -55,6 +55,7 @@ def test_two_of_four_halves_the_cycles_of_dense(two_of_four: dict) -> None:
         assert point.multipliers == 16
         assert point.cycles - 60 <= 0.51 * point.dense_cycles, point  # start and drain aside
         assert point.bytes < 0.95 * point.dense_bytes  # dense codes the same zeros, in a bit or so
+        assert point.bytes < 0.8 * sparsity.SIZE**2  # a byte a weight
     full = two_of_four["tensor tile", 1.0]
     assert full.active_nonzeros == sparsity.SIZE**2 // 2
     assert full.active_nonzeros <= full.multipliers * full.cycles <= 1.02 * full.active_nonzeros

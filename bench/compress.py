@@ -19,14 +19,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import numpy.typing as npt
 
-from ..host.clustering import SortedValues, cluster
-from ..host.codebook import share_weights
-from ..host.compress import CompressedLayer, CompressedModel, compress
-from ..host.entropy import SymbolCounts
+from ..host.compression.clustering import SortedValues, cluster
+from ..host.compression.codebook import share_weights
+from ..host.compression.compress import CompressedLayer, CompressedModel, compress
+from ..host.compression.entropy import SymbolCounts
+from ..host.compression.model_file import layer_parts, save
+from ..host.compression.recipe import Recipe
 from ..host.importers.extras import import_extra
-from ..host.model_file import layer_parts, save
 from ..host.network import Layer, Network
-from ..host.recipe import Recipe
 
 __all__ = ["ALEXNET", "LayerResult", "Result", "Shape", "measure"]
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..host import golden, model_file
-from ..host.compress import CompressedModel, compress
+from ..host import golden
+from ..host.compression import model_file
+from ..host.compression.compress import CompressedModel, compress
 from ..host.errors import DeviceError
 from ..host.importers import from_torch
 from ..host.network import Network

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
+from ..host.compression.recipe import Recipe, parse_recipe
+from ..host.compression.retrain import finish, prune, share
 from ..host.importers.extras import import_extra
-from ..host.recipe import Recipe, parse_recipe
-from ..host.retrain import finish, prune, share
 from .mnist import Digits
 
 __all__ = ["PLAN", "SIZES", "STAGES", "Plan", "Stage", "fit", "make_network", "stages"]

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..host import golden
-from ..host.compress import CompressedModel, compress
+from ..host.compression.compress import CompressedModel, compress
+from ..host.compression.recipe import Recipe
 from ..host.console import track
-from ..host.device import Device, open_device
+from ..host.device.device import Device, open_device
 from ..host.errors import DeviceError
 from ..host.network import Floats, Layer, Network
-from ..host.recipe import Recipe
-from ..host.report import size_rows
+from ..host.report.report import size_rows
 from ..host.session import Session
 from .tile import tile_url
 

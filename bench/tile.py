@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..host import golden
-from ..host.compress import CompressedModel, compress
+from ..host.compression.compress import CompressedModel, compress
+from ..host.compression.recipe import Recipe
 from ..host.console import track
-from ..host.device import Device, open_device
+from ..host.device.device import Device, open_device
 from ..host.errors import DeviceError
 from ..host.network import Layer, Network
-from ..host.recipe import Recipe
 from ..host.session import Session
 from ..rtl.config import EngineConfig
 from ..sim.board import BoardModel, register_board

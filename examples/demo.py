@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from gossamer.host import model_file
-from gossamer.host.compress import compress
+from gossamer.host.compression import model_file
+from gossamer.host.compression.compress import compress
+from gossamer.host.compression.recipe import Recipe, load_recipe
 from gossamer.host.importers import load_network
-from gossamer.host.recipe import Recipe, load_recipe
 from gossamer.host.session import Session
 from gossamer.rtl.formats import Unit
 from gossamer.sim.protocol_sim import Serial

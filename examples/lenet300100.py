@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from gossamer.bench.lenet_training import fit, make_network
 from gossamer.bench.mnist import Digits, load_mnist
-from gossamer.host import model_file
-from gossamer.host.compress import compress
+from gossamer.host.compression import model_file
+from gossamer.host.compression.compress import compress
+from gossamer.host.compression.recipe import load_recipe, parse_recipe
+from gossamer.host.compression.retrain import finish, prune, share
 from gossamer.host.importers import from_torch
-from gossamer.host.recipe import load_recipe, parse_recipe
-from gossamer.host.retrain import finish, prune, share
 from gossamer.host.session import Session
 
 __all__ = ["main"]

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from gossamer.bench.mnist import read_idx
 from gossamer.host import golden
-from gossamer.host.compress import compress
+from gossamer.host.compression.compress import compress
 from gossamer.host.console import track
 from gossamer.host.importers import load_network
 from gossamer.host.network import Layer, Network

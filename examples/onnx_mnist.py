@@ -27,7 +27,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from gossamer.bench.mnist import read_idx
-from gossamer.host.compress import compress
+from gossamer.host.compression.compress import compress
 from gossamer.host.importers import load_network
 from gossamer.host.network import Network
 from gossamer.host.session import Session

@@ -6,9 +6,9 @@
 
 import argparse
 
-from gossamer.host.compress import compress
+from gossamer.host.compression.compress import compress
+from gossamer.host.compression.recipe import parse_recipe
 from gossamer.host.importers import from_sklearn
-from gossamer.host.recipe import parse_recipe
 from gossamer.host.session import Session
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from gossamer.host.nm import select_nm
+from gossamer.host.compression.nm import select_nm
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 

@@ -185,7 +185,7 @@ def compress(
     if labels is None:
         commands.compress_file(model, output, recipe, calibrate, masks, json)
         return
-    from .search_report import Goal
+    from .search.search_report import Goal
 
     goal = Goal(labels=labels, target_bytes=target_size, max_drop=max_drop, recipe_out=recipe_out)
     assert calibrate is not None

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import model_file
-from .compress import compress
+from .compression import model_file
+from .compression.compress import compress
+from .compression.recipe import load_recipe
 from .console import note, print_json, print_lines, print_table, track
-from .device import RunStats
+from .device.device import RunStats
 from .files import open_atomic, read_npy
 from .importers import load_network
-from .recipe import load_recipe
 from .score import score
-from .search import search_recipe
-from .search_report import Goal, print_search, search_document, write_recipe
+from .search.search import search_recipe
+from .search.search_report import Goal, print_search, search_document, write_recipe
 from .session import Session
 from .show import model_document, print_model
 from .verify import verify

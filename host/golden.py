@@ -8,8 +8,8 @@ matrices is plain numpy: no float, no library whose rounding depends on the proc
 import numpy as np
 
 from ..rtl.arith import requantize
+from .compiler.quantize import Ints, QuantizedLayer, QuantizedNetwork
 from .errors import InputError
-from .quantize import Ints, QuantizedLayer, QuantizedNetwork
 
 __all__ = ["run", "run_layers"]
 

@@ -21,8 +21,14 @@ import numpy.typing as npt
 
 from ..rtl.arith import activation_limits
 from ..rtl.config import ceil_log2
+from .compiler.quantize import (
+    CODEBOOK_BITS,
+    QuantizedLayer,
+    QuantizedNetwork,
+    Quantizer,
+    row_bounds,
+)
 from .errors import CapacityError, InputError
-from .quantize import CODEBOOK_BITS, QuantizedLayer, QuantizedNetwork, Quantizer, row_bounds
 from .triplets import Triplets
 
 __all__ = ["LimbProduct", "limb_product"]

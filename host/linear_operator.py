@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..rtl.config import EngineConfig
-from .device import Device, open_device
+from .compiler.quantize import CODEBOOK_BITS
+from .device.device import Device, open_device
 from .errors import InputError
 from .importers.extras import import_extra
 from .limbs import MAX_CODES, limb_product
-from .quantize import CODEBOOK_BITS
 from .session import Session
 from .triplets import Triplets
 

@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from ..rtl.config import EngineConfig
 from ..rtl.formats import COUNTER_NAMES
-from . import golden, model_file
-from .compiler import Image, compile_network
-from .compress import CompressedModel
-from .device import Device, RunStats, open_device
+from . import golden
+from .compiler.compiler import Image, compile_network
+from .compiler.quantize import QuantizedNetwork, quantize
+from .compression import model_file
+from .compression.compress import CompressedModel
+from .device.device import Device, RunStats, open_device
 from .errors import CapacityError, InputError
 from .finals import apply_final, n_answers
-from .quantize import QuantizedNetwork, quantize
 from .quantizer import Quantizer
 
 __all__ = ["Session", "Tensor"]

@@ -6,13 +6,13 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from . import model_file
-from .compress import CompressedModel
+from .compression import model_file
+from .compression.compress import CompressedModel
 from .console import WIDTH, print_json, print_lines, print_table
-from .explain import FORMS, Engine, Explanation, explain
 from .files import read_npy
 from .importers import load_network
-from .report import (
+from .report.explain import FORMS, Engine, Explanation, explain
+from .report.report import (
     Cells,
     TitledTable,
     bit_table,
@@ -23,7 +23,7 @@ from .report import (
     size_table,
     structure_table,
 )
-from .trace import Trace, trace
+from .report.trace import Trace, trace
 
 __all__ = ["model_document", "print_model", "show_file", "trace_file"]
 
@@ -37,7 +37,7 @@ def show_file(model: Path, board: str | None, page: Path | None, as_json: bool) 
     explanation = explain(compressed, _engine(board))
     document = model_document(compressed, model) | {"engine": asdict(explanation)}
     if page is not None:
-        from .page import write_page
+        from .report.page import write_page
 
         tables = [*_model_tables(document), *_engine_tables(explanation)]
         write_page(page, compressed, document, tables, _remarks(explanation))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from gossamer.host import golden
-from gossamer.host.compiler import compile_network
+from gossamer.host.compiler.compiler import compile_network
 from gossamer.rtl.engine import Engine
 from gossamer.rtl.formats import COUNTER_NAMES, Command, Identity, State, Status
 from gossamer.rtl.frames import Frame, FrameDecoder, encode_frame

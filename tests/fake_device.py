@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from gossamer.host import golden
-from gossamer.host.compiler import compile_network, program_image
+from gossamer.host.compiler.compiler import compile_network, program_image
+from gossamer.host.compiler.quantize import QuantizedNetwork
 from gossamer.host.errors import CapacityError
-from gossamer.host.quantize import QuantizedNetwork
 from gossamer.rtl.config import EngineConfig
 from gossamer.rtl.formats import Command, Identity, State, Status
 from gossamer.rtl.frames import Frame, FrameDecoder, encode_frame

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from gossamer.host.nm import is_nm, parse_nm
-from gossamer.host.quantize import QuantizedLayer, QuantizedNetwork, Quantizer, row_bounds
+from gossamer.host.compiler.quantize import QuantizedLayer, QuantizedNetwork, Quantizer, row_bounds
+from gossamer.host.compression.nm import is_nm, parse_nm
 from gossamer.rtl.arith import activation_limits
 from gossamer.rtl.config import EngineConfig
 from hypothesis import strategies as st

@@ -117,6 +117,7 @@ def test_readme_on_simulated_rtl(
     run_readme(tmp_path, "sim", capsys)
 
 
+@pytest.mark.slow
 def test_guide_on_golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_guide(tmp_path, "golden")

@@ -39,6 +39,9 @@ BLOCKED = {
     ),
     "POSIX only": ("fcntl", "termios", "tty", "pty", "pwd", "grp", "resource", "syslog"),
 }  # fmt: skip
+HOST_FOLDERS = ("importers", "compression", "compiler", "device", "search", "report")
+"""In the order of the data's way: none imports from one behind it."""
+
 ALLOWED = {
     "rtl": {"rtl"},  # and the error classes of host
     "host": {"host", "rtl"},
@@ -155,6 +158,16 @@ def test_imports_go_one_way() -> None:
                 assert target in ALLOWED[folder], f"{path} imports {name}"
                 shared = folder != "host" or target == "host" or name in SHARED_RTL
                 assert shared, f"{path} imports {name}, which needs amaranth"
+
+
+def test_folders_of_the_host_import_one_way() -> None:
+    for path in (ROOT / "host").glob("*/*.py"):
+        folder = path.parent.name
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[:2] == ["gossamer", "host"] and parts[2] in HOST_FOLDERS:
+                later = HOST_FOLDERS.index(parts[2]) > HOST_FOLDERS.index(folder)
+                assert not later, f"{path} imports {name}"
 
 
 def test_host_imports_declared_dependencies_only() -> None:

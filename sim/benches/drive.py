@@ -13,7 +13,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from ...host.compiler import Image
+from ...host.compiler.compiler import Image
 from .vectors import bus_words
 
 __all__ = ["pauses", "receive", "reset", "send", "step", "unsigned", "watch", "write_image"]

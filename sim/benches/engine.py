@@ -9,8 +9,8 @@ import cocotb
 import numpy as np
 
 from ...host import golden
-from ...host.compiler import Image, compile_network
-from ...host.quantize import Ints
+from ...host.compiler.compiler import Image, compile_network
+from ...host.compiler.quantize import Ints
 from ...rtl.config import EngineConfig
 from ...rtl.engine import Engine
 from ...rtl.formats import COUNTER_NAMES, Command, Identity, Status

@@ -6,8 +6,8 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from ...host.coded_sections import CodedLayer, LayerCode, coded_sections, symbol_counts
-from ...host.quantize import Ints
+from ...host.compiler.coded_sections import CodedLayer, LayerCode, coded_sections, symbol_counts
+from ...host.compiler.quantize import Ints
 from ...rtl.config import EngineConfig
 from ...rtl.formats import Section, pack_columns, pack_entries
 from ...rtl.loader import Loader

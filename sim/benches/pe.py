@@ -8,8 +8,8 @@ import cocotb
 import numpy as np
 
 from ...host import golden
-from ...host.compiler import Image, compile_network
-from ...host.quantize import Ints, QuantizedLayer, QuantizedNetwork
+from ...host.compiler.compiler import Image, compile_network
+from ...host.compiler.quantize import Ints, QuantizedLayer, QuantizedNetwork
 from ...rtl.config import EngineConfig
 from ...rtl.layouts import slice_layout, token_layout
 from ...rtl.pe import PE

@@ -7,8 +7,8 @@ import cocotb
 import numpy as np
 
 from ...host import golden
-from ...host.compiler import PlacedLayer, compile_network
-from ...host.quantize import Ints
+from ...host.compiler.compiler import PlacedLayer, compile_network
+from ...host.compiler.quantize import Ints
 from ...rtl.config import EngineConfig
 from ...rtl.layouts import activation_layout, token_layout
 from ...rtl.sparse_array import SparseArray

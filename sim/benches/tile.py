@@ -8,7 +8,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import ReadOnly
 
-from ...host.quantize import Ints
+from ...host.compiler.quantize import Ints
 from ...rtl.arith import activation_limits
 from ...rtl.config import EngineConfig
 from ...rtl.formats import Section, Unit, pack_tile_bias, pack_tile_words, program_fields

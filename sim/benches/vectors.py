@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...host.compiler import Image
-from ...host.compress import compress
+from ...host.compiler.compiler import Image
+from ...host.compiler.quantize import Ints, QuantizedNetwork, quantize
+from ...host.compression.compress import compress
+from ...host.compression.recipe import Recipe
 from ...host.network import Layer, Network
-from ...host.quantize import Ints, QuantizedNetwork, quantize
-from ...host.recipe import Recipe
 from ...rtl.config import EngineConfig
 from ...rtl.formats import SECTION_HEADER, Section, bytes_per_word, program_fields
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gossamer.host import model_file
 from gossamer.host.cli import app
+from gossamer.host.compression import model_file
 from gossamer.host.errors import DeviceError
 from gossamer.host.session import Session
 from typer.testing import CliRunner

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gossamer.host import model_file
 from gossamer.host.cli import app
-from gossamer.host.compress import compress
+from gossamer.host.compression import model_file
+from gossamer.host.compression.compress import compress
+from gossamer.host.compression.recipe import Recipe
 from gossamer.host.network import Layer, Network
-from gossamer.host.recipe import Recipe
 from gossamer.host.session import Session
 from gossamer.rtl.config import EngineConfig
 from typer.testing import CliRunner

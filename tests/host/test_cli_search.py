@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gossamer.host.cli import app
-from gossamer.host.recipe import load_recipe
+from gossamer.host.compression.recipe import load_recipe
 from typer.testing import CliRunner
 
 GOAL = ("compress", "net.npz", "-o", "a.gossamer", "--calibrate", "x.npy")

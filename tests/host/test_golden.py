@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 from gossamer.host import golden
+from gossamer.host.compiler.quantize import row_bounds
 from gossamer.host.errors import InputError
-from gossamer.host.quantize import row_bounds
 from networks import random_inputs, random_network
 
 SHAPES = [(1, 7), (7, 1), (1, 1), (5, 3), (6, 6), (33, 31), (64, 65, 63), (127, 129, 128, 3)]

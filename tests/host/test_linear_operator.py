@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_device import CONFIG, FakeDevice, FakePort
-from gossamer.host.device import Device
+from gossamer.host.device.device import Device
 from gossamer.host.errors import DeviceError, InputError, ToolError
 from gossamer.host.limbs import limb_product
 from gossamer.host.linear_operator import ExactProduct

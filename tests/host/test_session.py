@@ -4,14 +4,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_device import CLOCK_HZ, CONFIG, CYCLES, FakeDevice, FakePort, Faults
-from gossamer.host import golden, model_file
+from gossamer.host import golden
 from gossamer.host import session as session_module
-from gossamer.host.compress import compress
-from gossamer.host.device import Device
+from gossamer.host.compiler.quantize import quantize
+from gossamer.host.compression import model_file
+from gossamer.host.compression.compress import compress
+from gossamer.host.device.device import Device
 from gossamer.host.errors import CapacityError, DeviceError, FormatError, InputError
 from gossamer.host.finals import FINALS, apply_final
 from gossamer.host.network import Layer, Network
-from gossamer.host.quantize import quantize
 from gossamer.host.session import Session
 from gossamer.host.verify import Difference, verify
 from gossamer.rtl.formats import COUNTER_NAMES

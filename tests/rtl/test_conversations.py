@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from engine_host import Host, check_counters, commit_of, input_of, load_of, outputs, run_of
 from gossamer.host import golden
-from gossamer.host.compiler import compile_network
+from gossamer.host.compiler.compiler import compile_network
 from gossamer.rtl.engine import Engine
 from gossamer.rtl.formats import (
     Command,

@@ -21,7 +21,7 @@ from engine_host import (
     talk,
 )
 from gossamer.host import golden
-from gossamer.host.compiler import compile_network, program_image
+from gossamer.host.compiler.compiler import compile_network, program_image
 from gossamer.rtl.formats import (
     Command,
     Identity,

@@ -5,7 +5,7 @@ import time
 
 import pytest
 import serial
-from gossamer.host.device import open_device
+from gossamer.host.device.device import open_device
 from gossamer.host.errors import DeviceError, DeviceTimeout
 from gossamer.rtl.config import EngineConfig
 from gossamer.rtl.formats import Command, Identity

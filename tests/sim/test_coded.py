@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gossamer.host import golden
-from gossamer.host.compiler import compile_network
-from gossamer.host.device import Device
+from gossamer.host.compiler.compiler import compile_network
+from gossamer.host.device.device import Device
+from gossamer.host.device.upload import commit, send_image
 from gossamer.host.errors import DeviceError
 from gossamer.host.session import Session
-from gossamer.host.upload import commit, send_image
 from gossamer.host.verify import verify
 from gossamer.rtl.config import EngineConfig
 from gossamer.rtl.formats import SECTION_HEADER, Section, State, bytes_per_word

@@ -6,13 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from gossamer.bench.sparsity import ACTIVATION_DENSITIES, SIZE, WEIGHT_DENSITIES
-from gossamer.host.compress import compress
-from gossamer.host.device import open_device
-from gossamer.host.explain import explain
+from gossamer.host.compression.compress import compress
+from gossamer.host.compression.recipe import Recipe
+from gossamer.host.compression.structure import prune
+from gossamer.host.device.device import open_device
 from gossamer.host.network import Layer, Network
-from gossamer.host.recipe import Recipe
+from gossamer.host.report.explain import explain
 from gossamer.host.session import Session
-from gossamer.host.structure import prune
 
 pytestmark = [pytest.mark.slow, pytest.mark.cocotb, pytest.mark.xdist_group("default-engine")]
 

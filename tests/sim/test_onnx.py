@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from gossamer.host.compress import compress
+from gossamer.host.compression.compress import compress
 from gossamer.host.importers import load_network
 from gossamer.host.session import Session
 from onnx_nodes import node_tests, write_test

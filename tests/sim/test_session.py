@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from fake_device import Faults
 from gossamer.host import golden
-from gossamer.host.device import Device, open_device
-from gossamer.host.ports import open_port
+from gossamer.host.device.device import Device, open_device
+from gossamer.host.device.ports import open_port
+from gossamer.host.device.upload import commit, send_image
 from gossamer.host.session import Session
-from gossamer.host.upload import commit, send_image
 from gossamer.host.verify import verify
 from gossamer.rtl.config import EngineConfig
 from gossamer.rtl.formats import Section, State, section

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .console import note, print_json, print_lines, print_table
 
-__all__ = ["compression", "lenet", "sparsity", "tile"]
+__all__ = ["compression", "faults", "lenet", "sparsity", "tile"]
 
 
 def compression(as_json: bool) -> None:
@@ -35,6 +35,45 @@ def compression(as_json: bool) -> None:
         f"weights are shared {result.speedup_over_sklearn:.0f} times as fast as by scikit-learn's "
         "k-means from the same start",
     )
+
+
+def faults(runs: int, seed: int, only: str | None, no_crc: bool, as_json: bool) -> bool:
+    """`gossamer bench faults`; whether nothing went wrong, or with `no_crc` something did."""
+    from ..bench import faults
+
+    if only is not None:
+        outcome = faults.repeat(only, right_crcs=no_crc, progress=note)
+        document = {"ending": outcome.ending, "after": outcome.after, "error": outcome.error}
+        if as_json:
+            print_json(document)
+        else:
+            print_lines(*(f"{name}: {value or '-'}" for name, value in document.items()))
+        return not outcome.failed
+    result = faults.measure(runs, seed, right_crcs=no_crc, progress=note)
+    if as_json:
+        print_json(asdict(result))
+        return result.good != no_crc
+    heads = ["frames hit", *result.phases, "all", "in runs"]
+    rows = [
+        [
+            kind, *(kinds[kind] for kinds in result.phases.values()), result.injected[kind],
+            result.runs_with[kind],
+        ]
+        for kind in result.injected
+    ]  # fmt: skip
+    print_table(heads, rows, title=f"{runs:,} sessions over a bad line, seed {seed}")
+    errors = ", ".join(f"{count:,} {name}" for name, count in result.errors.items()) or "none"
+    print_lines(
+        "",
+        f"right answers: {result.recovered:,} of {runs:,}; without a reset of the device "
+        f"{result.transient_recovered:,} of {result.transient:,}",
+        f"typed errors: {errors}",
+        f"wrong {result.wrong}, hangs {result.hangs}, crashes {result.crashes}, next call failed "
+        f"{result.stuck}",
+        f"{result.seconds:.1f} s, {runs / result.seconds:.1f} runs per second",
+        *(f"gossamer bench faults --only '{failure}'" for failure in result.failures),
+    )
+    return result.good != no_crc
 
 
 def lenet(data: Path | None, plot: Path | None, as_json: bool) -> None:

@@ -288,6 +288,27 @@ def bench_compress(json: Json = False) -> None:
     benchmarks.compression(json)
 
 
+@bench.command(epilog="Example: gossamer bench faults --runs 300 --json")
+def faults(
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Sessions.")] = 300,
+    seed: Annotated[int, typer.Option("--seed", help="Of the faults.")] = 1,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", help="One run with these faults, as a failed one is printed."),
+    ] = None,
+    no_crc: Annotated[
+        bool,
+        typer.Option("--no-crc", help="Control: damaged frames get a right CRC, and do harm."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Sessions over a line full of faults on simulated RTL: right answers and typed errors only."""
+    from . import benchmarks
+
+    if not benchmarks.faults(runs, seed, only, no_crc, json):
+        raise typer.Exit(1)
+
+
 @bench.command(epilog="Example: gossamer bench lenet --plot lenet.png --json")
 def lenet(
     data: Annotated[

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -116,9 +117,10 @@ class SimulatedBoard:
         library = build_library(
             verilog, uart=divisor > 0, trace=trace is not None, progress=progress
         )
-        self._simulation = Simulation(
-            library, clock_hz=model.clock_hz, divisor=divisor, waves=trace
+        self._power_up = partial(
+            Simulation, library, clock_hz=model.clock_hz, divisor=divisor, waves=trace
         )
+        self._simulation = self._power_up()
         self._weights = {
             int(match[1]): name
             for name in self._simulation.memories
@@ -130,6 +132,13 @@ class SimulatedBoard:
     def close(self) -> None:
         """Free the simulation and finish the waveforms. Can be called twice."""
         self._simulation.close()
+
+    def reset(self) -> None:
+        """Power off and on: memories are empty, cycles and waveforms start anew."""
+        self._simulation.close()
+        self._simulation = self._power_up()
+        self._to_engine.clear()
+        self._from_engine.clear()
 
     @property
     def cycles(self) -> int:

@@ -16,7 +16,7 @@ from ...rtl.formats import COUNTER_NAMES, PROTOCOL_VERSION, Command, Identity, S
 from ..compiler.compiler import Image, program_image
 from ..errors import DeviceError, DeviceTimeout, InputError
 from .jobs import run_jobs
-from .link import PAUSE, Link, Port
+from .link import PAUSE, Clock, Link, Port
 from .ports import BAUD_RATES, list_serial_ports, open_port
 from .upload import DeviceStatus, commit, read_status, send_image
 
@@ -68,6 +68,8 @@ class Device:
         Seconds of silence after which a request fails.
     patience : float, optional
         The same for the very first request; `timeout` by default.
+    clock : Clock
+        What all waiting goes by.
 
     Attributes
     ----------
@@ -85,10 +87,18 @@ class Device:
     """
 
     def __init__(
-        self, port: Port, where: str, *, timeout: float = 5.0, patience: float | None = None
+        self,
+        port: Port,
+        where: str,
+        *,
+        timeout: float = 5.0,
+        patience: float | None = None,
+        clock: Clock = time,
     ) -> None:
         self.where = where
-        self.link = Link(port, where, timeout=timeout if patience is None else patience)
+        self.link = Link(
+            port, where, timeout=timeout if patience is None else patience, clock=clock
+        )
         self._port = port
         self._base: Image | None = None  # whose weights are loaded
         self._image: Image | None = None  # whose program is loaded
@@ -120,9 +130,7 @@ class Device:
 
     def abort(self) -> None:
         """Stop and forget all runs, in any state; a loaded image stays."""
-        self.link.forget()
-        self._turn = None
-        self.link.request(Command.ABORT)
+        self._stop()
         self._settled = True
 
     def load(self, image: Image) -> bool:
@@ -141,9 +149,17 @@ class Device:
         if not self._settled:
             self.abort()
             self._base = self._image = None
+        base = self._base
+        if base is not None and base is self._image and base.data == image.data:
+            return False
+        with self._at_work():
+            return self._load(image)
+
+    def _load(self, image: Image) -> bool:
+        if self.status().state == State.RUNNING:  # a RUN that came twice
+            self._stop()
         if self._base is not None and self._base.data == image.data:
-            if self._image is self._base:
-                return False
+            self._image = None
             self._send(program_image(image))
         else:
             self._base = self._image = None
@@ -174,7 +190,8 @@ class Device:
             raise DeviceError(f"{self.where}: the last run failed; load the image again")
         patch = program_image(self._base, layer)
         self._image = None
-        self._send(patch)
+        with self._at_work():
+            self._send(patch)
         self._image = patch
         return patch
 
@@ -203,7 +220,7 @@ class Device:
             raise InputError(
                 f"quantized input has shape {np.shape(q)}, expected (n, {image.n_inputs})"
             )
-        started, port_time = time.monotonic(), self.link.seconds
+        started, port_time = self.link.clock.monotonic(), self.link.seconds
         outputs = np.zeros((len(q), image.result_slots), dtype=np.int64)
         counters = np.zeros(len(COUNTER_NAMES), dtype=np.int64)
         done = 0
@@ -214,7 +231,7 @@ class Device:
         link = self.link.seconds - port_time
         cycles, *classes = counters.tolist()
         seconds = {
-            "host": max(time.monotonic() - started - link, 0.0),
+            "host": max(self.link.clock.monotonic() - started - link, 0.0),
             "link": link,
             "engine": cycles / self.identity.clock_hz,
         }
@@ -239,13 +256,10 @@ class Device:
             (`formats.COUNTER_NAMES`).
         """
         image = self._loaded()
-        if not self._settled:
-            self.abort()
-        self._settled = False
-        self._wait_ready()
-        self._turn = turn = object()
-        yield from run_jobs(self.link, image, self._while_in_turn(turn, rows))
-        self._settled = True
+        with self._at_work():
+            self._wait_ready()
+            self._turn = turn = object()
+            yield from run_jobs(self.link, image, self._while_in_turn(turn, rows))
 
     def _while_in_turn(self, turn: object, rows: Iterable[Ints]) -> Iterator[Ints]:
         """Keep a stream that was ended from sending inputs amid those of another one."""
@@ -256,6 +270,20 @@ class Device:
                     "its end first; start it again"
                 )
             yield row
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Unless this ends well, the next call begins with ABORT."""
+        if not self._settled:
+            self._stop()
+        self._settled = False
+        yield
+        self._settled = True
+
+    def _stop(self) -> None:
+        self.link.forget()
+        self._turn = None
+        self.link.request(Command.ABORT)
 
     def _handshake(self) -> Identity:
         raw = self.link.request(Command.HELLO)
@@ -279,14 +307,17 @@ class Device:
         self._wait_ready()
 
     def _wait_ready(self) -> None:
-        deadline = time.monotonic() + self.link.timeout
+        deadline = self.link.clock.monotonic() + self.link.timeout
         while (state := self.status().state) != State.READY:
-            if state != State.CLEARING or time.monotonic() > deadline:
+            late = self.link.clock.monotonic() > deadline
+            if state == State.RUNNING and not late:  # a RUN that came twice
+                self._stop()
+            elif state != State.CLEARING or late:
                 raise DeviceError(
                     f"{self.where}: state is {state.name}, expected READY (was the device reset?); "
                     "load the image again"
                 )
-            time.sleep(PAUSE)
+            self.link.clock.sleep(PAUSE)
 
 
 def _difference(image: EngineConfig, device: EngineConfig) -> str:

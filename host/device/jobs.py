@@ -2,15 +2,15 @@
 """Runs on a device, two in flight: one's inputs are sent while another one goes on.
 
 A run takes as many inputs as the engine computes at once (`EngineConfig.batch`). It is asked for
-without waiting until its inputs have been confirmed; the confirmations come before the results, and
-a run whose inputs were not all confirmed at the first attempt is repeated step by step.
+as soon as its inputs have been confirmed, and not before: the device cannot tell that a RUN has
+overtaken an input. A run whose inputs were refused is repeated step by step.
 """
 
 import itertools
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ class Job:
     slot: int
     vectors: list[bytes]
     inputs: list[Ticket]
-    run: Ticket
+    run: Ticket | None = None
 
 
 def run_jobs(link: Link, image: Image, rows: Iterable[Ints]) -> Iterator[tuple[Ints, Ints]]:
@@ -73,41 +73,51 @@ def run_jobs(link: Link, image: Image, rows: Iterable[Ints]) -> Iterator[tuple[I
     slots = itertools.cycle(range(SLOTS))
     vectors = (_pack(row, image, k) for k, row in enumerate(rows))
     while batch := list(itertools.islice(vectors, image.config.batch)):
-        jobs.append(_start(link, image, next(slots), batch))
+        job = Job(next(slots), batch, [])
+        for command, payload in _inputs(link, image, job.slot, batch):
+            job.inputs.append(link.submit(command, payload))
+            _run_confirmed(link, jobs)
+        jobs.append(job)
         if len(jobs) == SLOTS:
-            yield _finish(link, image, jobs.popleft())
+            yield _finish(link, image, jobs)
     while jobs:
-        yield _finish(link, image, jobs.popleft())
+        yield _finish(link, image, jobs)
 
 
-def _start(link: Link, image: Image, slot: int, vectors: list[bytes]) -> Job:
-    *inputs, run = [
-        link.submit(command, payload) for command, payload in _requests(link, image, slot, vectors)
-    ]
-    return Job(slot, vectors, inputs, run)
-
-
-def _requests(
+def _inputs(
     link: Link, image: Image, slot: int, vectors: list[bytes]
 ) -> Iterator[tuple[Command, bytes]]:
-    """Everything that a run takes: pieces of its inputs, in whole groups of four, then RUN."""
+    """Pieces of the inputs of a run, in whole groups of four."""
     group = 4 * image.config.activation_bytes
     size = link.piece_bytes(head=3) // group * group
     for number, vector in enumerate(vectors):
         for at in range(0, len(vector), size):
             head = bytes([slot | number << 1]) + (at // group).to_bytes(2, "little")
             yield Command.INPUT, head + vector[at : at + size]
-    yield Command.RUN, bytes([slot, len(vectors)])
 
 
-def _finish(link: Link, image: Image, job: Job) -> tuple[Ints, Ints]:
-    answers = [link.wait(ticket) for ticket in [*job.inputs, job.run]]
-    # An input sent twice may have come after its run had begun: that run does not count.
-    certain = all(ticket.attempts == 1 for ticket in job.inputs)
-    if certain and all(answer.status == Status.OK for answer in answers):
-        data = answers[-1].data
-    else:
-        data = _run_again(link, image, job).data
+def _run_confirmed(link: Link, jobs: Iterable[Job]) -> None:
+    """Ask for the runs whose inputs are there."""
+    for job in jobs:
+        if job.run is None and all(
+            ticket.answer is not None and ticket.answer.status == Status.OK for ticket in job.inputs
+        ):
+            job.run = link.submit(Command.RUN, bytes([job.slot, len(job.vectors)]))
+
+
+def _finish(link: Link, image: Image, jobs: deque[Job]) -> tuple[Ints, Ints]:
+    """Results of the first job; meanwhile the next one may be asked for."""
+    for ticket in jobs[0].inputs:
+        link.wait(ticket)
+    _run_confirmed(link, jobs)
+    job = jobs[0]
+    answer = Answer(Status.BUSY)
+    if job.run is not None:
+        answer = link.wait(job.run, meanwhile=partial(_run_confirmed, link, jobs))
+    jobs.popleft()
+    if answer.status != Status.OK:
+        answer = _run_again(link, image, job)
+    data = answer.data
     images, width = len(job.vectors), image.config.activation_bytes
     size = NUMBERS + images * image.result_slots * width
     if len(data) != size:
@@ -120,19 +130,20 @@ def _finish(link: Link, image: Image, job: Job) -> tuple[Ints, Ints]:
 
 def _run_again(link: Link, image: Image, job: Job) -> Answer:
     """Repeat a run step by step, each step only when the one before has been confirmed."""
-    deadline = time.monotonic() + link.timeout
-    requests = list(_requests(link, image, job.slot, job.vectors))
+    deadline = link.clock.monotonic() + link.timeout
+    run = Command.RUN, bytes([job.slot, len(job.vectors)])
+    requests = [*_inputs(link, image, job.slot, job.vectors), run]
     while True:
         answer = Answer(Status.OK)
         for command, payload in requests:
             answer = link.wait(link.submit(command, payload))
-            if answer.status == Status.BUSY and time.monotonic() < deadline:
+            if answer.status == Status.BUSY and link.clock.monotonic() < deadline:
                 break
             if answer.status != Status.OK:
                 raise link.refusal(command, answer.status)
         else:
             return answer
-        time.sleep(PAUSE)
+        link.clock.sleep(PAUSE)
 
 
 def _pack(row: Ints, image: Image, index: int) -> bytes:

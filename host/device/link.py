@@ -9,7 +9,7 @@ at once; silence is waited out. docs/protocol.md describes the frames.
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from ...rtl.formats import Command, Status
 from ...rtl.frames import FLAG, Frame, FrameDecoder, encode_frame
 from ..errors import DeviceError, DeviceTimeout
 
-__all__ = ["PAUSE", "Answer", "Link", "Port", "Ticket"]
+__all__ = ["PAUSE", "Answer", "Clock", "Link", "Port", "Ticket"]
 
 SILENCES = 8
 """Times that a request is sent into silence, evenly over the timeout."""
@@ -69,6 +69,18 @@ class Port(Protocol):
         ...
 
 
+class Clock(Protocol):
+    """What tells the time and lets it pass: the module `time`, or one whose time is simulated."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """Do nothing for so long."""
+        ...
+
+
 @dataclass(frozen=True)
 class Answer:
     """Status and data of an answer."""
@@ -92,7 +104,7 @@ class Ticket:
     order : int
         Number of the last transmission.
     first_at, sent_at : float
-        Time of the first and of the last transmission, `time.monotonic` seconds.
+        Time of the first and of the last transmission, by the link's clock.
     answer : Answer, optional
     """
 
@@ -131,10 +143,12 @@ class Link:
         Name of the device in messages.
     timeout : float
         Seconds of silence after which a request fails.
+    clock : Clock
+        What all waiting goes by.
 
     Attributes
     ----------
-    where, timeout
+    where, timeout, clock
         As above; the timeout may be changed.
     window : int
         Bytes of unanswered requests, with 4 header bytes each, that the device can hold.
@@ -144,10 +158,13 @@ class Link:
         Time spent in the port, sending or waiting.
     """
 
-    def __init__(self, port: Port, where: str, *, timeout: float = 5.0) -> None:
+    def __init__(
+        self, port: Port, where: str, *, timeout: float = 5.0, clock: Clock = time
+    ) -> None:
         self._port = port
         self.where = where
         self.timeout = timeout
+        self.clock = clock
         self._open: dict[tuple[int, int], Ticket] = {}
         self._decoder = FrameDecoder()
         self._seq = itertools.cycle(range(256))
@@ -216,8 +233,11 @@ class Link:
         self._send(ticket)
         return ticket
 
-    def wait(self, ticket: Ticket) -> Answer:
-        """Answer to a submitted request; repeats what got lost meanwhile."""
+    def wait(self, ticket: Ticket, meanwhile: Callable[[], object] | None = None) -> Answer:
+        """Answer to a submitted request; repeats what got lost meanwhile.
+
+        `meanwhile` is called whenever something may have arrived.
+        """
         while ticket.answer is None:
             if self._open.get(ticket.key) is not ticket:
                 raise DeviceError(
@@ -225,6 +245,8 @@ class Link:
                     "(another call has taken over the device); ask again"
                 )
             self._pump()
+            if meanwhile is not None:
+                meanwhile()
         return ticket.answer
 
     def forget(self) -> None:
@@ -255,11 +277,11 @@ class Link:
         ticket.attempts += 1
         ticket.order = next(self._orders)
         self._write(data)
-        ticket.sent_at = time.monotonic()
+        ticket.sent_at = self.clock.monotonic()
         ticket.first_at = ticket.first_at or ticket.sent_at
 
     def _write(self, data: bytes) -> None:
-        started = time.monotonic()
+        started = self.clock.monotonic()
         try:
             while data:
                 taken = self._port.write(data)
@@ -269,16 +291,16 @@ class Link:
         except OSError as error:  # also pyserial's own SerialException
             raise self._broken(error) from error
         finally:
-            self.seconds += time.monotonic() - started
+            self.seconds += self.clock.monotonic() - started
 
     def _check_write_deadline(self, started: float, left: int) -> None:
-        if time.monotonic() - started > self.timeout:
+        if self.clock.monotonic() - started > self.timeout:
             self.forget()
             raise DeviceTimeout(
                 f"{self.where}: the port took no data for {self.timeout:g} s, expected it to take "
                 f"{left} more bytes; check the cable and flow control"
             )
-        time.sleep(PAUSE)
+        self.clock.sleep(PAUSE)
 
     def _broken(self, error: Exception) -> DeviceError:
         self.forget()
@@ -295,7 +317,7 @@ class Link:
             self._take(frame)
         if data and not frames:
             self._noise = (self._noise + data)[-16:]
-        now = time.monotonic()
+        now = self.clock.monotonic()
         if data and self._decoder.arriving in self._open:  # a long answer takes its time
             self._heard_at = now
         if self.damaged != damaged and self._open:  # likely the answer that is due next
@@ -308,7 +330,7 @@ class Link:
                 self._repeat(ticket)
 
     def _read(self) -> bytes:
-        started = time.monotonic()
+        started = self.clock.monotonic()
         try:
             data = self._port.read(1)
             if data:
@@ -316,9 +338,9 @@ class Link:
                 data += self._port.read(waiting) if waiting else b""
         except OSError as error:  # also pyserial's own SerialException
             raise self._broken(error) from error
-        if not data and time.monotonic() - started < PAUSE:
-            time.sleep(PAUSE)
-        self.seconds += time.monotonic() - started
+        if not data and self.clock.monotonic() - started < PAUSE:
+            self.clock.sleep(PAUSE)
+        self.seconds += self.clock.monotonic() - started
         return data
 
     def _take(self, frame: Frame) -> None:
@@ -334,7 +356,7 @@ class Link:
                 f"0..{max(Status)}; build bitstream and driver from one version"
             )
         ticket.answer = Answer(Status(status), frame.payload[1:])
-        self._heard_at = time.monotonic()
+        self._heard_at = self.clock.monotonic()
         self._noise = b""
         is_run = ticket.command == Command.RUN and ticket.answer.status == Status.OK
         if is_run or ticket.command != Command.RUN:
@@ -344,7 +366,7 @@ class Link:
                     self._repeat(other)
 
     def _repeat(self, ticket: Ticket) -> None:
-        overdue = time.monotonic() - ticket.first_at > self.timeout
+        overdue = self.clock.monotonic() - ticket.first_at > self.timeout
         if ticket.silences >= SILENCES or (overdue and ticket.attempts >= ATTEMPTS):
             got = f"noise ending in {self._noise.hex(' ')}" if self._noise else "nothing"
             self.forget()

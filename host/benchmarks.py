@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .console import note, print_json, print_lines, print_table
 
-__all__ = ["compression", "faults", "lenet", "sparsity", "tile"]
+__all__ = ["compression", "eie", "faults", "lenet", "sparsity", "tile"]
 
 
 def compression(as_json: bool) -> None:
@@ -74,6 +74,33 @@ def faults(runs: int, seed: int, only: str | None, no_crc: bool, as_json: bool) 
         *(f"gossamer bench faults --only '{failure}'" for failure in result.failures),
     )
     return result.good != no_crc
+
+
+def eie(as_json: bool) -> None:
+    """`gossamer bench eie`."""
+    from ..bench import eie
+
+    result = eie.measure(note)
+    if as_json:
+        print_json(asdict(result))
+        return
+    heads = ["layer", "active", "cycles", "slots busy", "bits each"]
+    losses = ["drain", "queue_full", "broadcast", "imbalance", "starved"]
+    for title, rows, geomean in (
+        ("uniform", result.layers, result.geomean),
+        ("rows and columns of uneven density", result.uneven, result.uneven_geomean),
+    ):
+        table = [
+            [
+                row.name, round(row.active_nonzeros), round(row.cycles),
+                f"{row.slot_efficiency:.2%}", row.bits_per_nonzero,
+                *(f"{row.losses[kind] / result.multipliers / row.cycles:.2%}" for kind in losses),
+            ]
+            for row in rows
+        ]  # fmt: skip
+        table.append(["geomean", "", "", f"{geomean:.2%}", *[""] * (1 + len(losses))])
+        title = f"EIE's layers on {result.multipliers} PEs, {title}, mean of {eie.N_SEEDS} seeds"
+        print_table([*heads, *losses], table, title=title)
 
 
 def lenet(data: Path | None, plot: Path | None, as_json: bool) -> None:

@@ -309,6 +309,14 @@ def faults(
         raise typer.Exit(1)
 
 
+@bench.command("eie", epilog="Example: gossamer bench eie --json")
+def bench_eie(json: Json = False) -> None:
+    """How busy 64 PEs are on the nine layers of the EIE paper, and where the rest is lost."""
+    from . import benchmarks
+
+    benchmarks.eie(json)
+
+
 @bench.command(epilog="Example: gossamer bench lenet --plot lenet.png --json")
 def lenet(
     data: Annotated[

@@ -22,7 +22,7 @@ from ..rtl.engine import Engine
 from ..rtl.export import export_verilog
 from ..rtl.formats import Identity
 from ..rtl.tools import Progress, cache_folder, digest, find_tool
-from .library import Simulation
+from .library import MemoryInfo, Simulation
 from .verilator import build_library
 
 __all__ = ["BoardModel", "SimulatedBoard", "board_model", "register_board"]
@@ -190,6 +190,15 @@ class SimulatedBoard:
     def poke_weight(self, pe: int, address: int, value: int) -> None:
         """Change a word of a PE's weight memory behind the engine's back."""
         self._simulation.poke(self._weights[pe], address, value)
+
+    @property
+    def memories(self) -> dict[str, MemoryInfo]:
+        """Memories of the engine by hierarchical name."""
+        return self._simulation.memories
+
+    def poke_memory(self, name: str, words: bytes) -> None:
+        """Overwrite a whole memory behind the engine's back (`Simulation.poke_all`)."""
+        self._simulation.poke_all(name, words)
 
     def discard_input(self) -> None:
         """Forget the bytes that wait to be read."""

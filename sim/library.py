@@ -155,6 +155,15 @@ class Simulation:
             raise ValueError(f"value must fit {memory.width} bits, not {value!r}")
         ctypes.memmove(at, value.to_bytes(memory.stride, "little"), memory.stride)
 
+    def poke_all(self, name: str, words: bytes) -> None:
+        """Overwrite a memory; each word fills `MemoryInfo.stride` bytes, lowest byte first."""
+        self._open()
+        memory = self._memories[name]
+        size = memory.depth * memory.stride
+        if len(words) != size:
+            raise ValueError(f"words must have {size} bytes, not {len(words)}")
+        ctypes.memmove(memory.address, words, size)
+
     def _word(self, name: str, address: int) -> tuple[MemoryInfo, int]:
         self._open()
         memory = self._memories[name]

@@ -13,6 +13,7 @@ from . import structure as structure_axis
 from .biases import round_biases
 from .bits import packed_bytes
 from .calibrate import SEARCH_BITS, Method, TensorRange, bound_ranges, calibrate_ranges
+from .compensate import Compensation
 from .matrix import Matrix
 from .nm import check_nm, group_counts, is_nm, parse_nm
 from .pruning import prune_layers
@@ -132,16 +133,18 @@ def compress(
             "recipe's [input] or in the model's file"
         )
     methods = [recipe.input_calibration, *(plan.calibration for plan in plans)]
-    if calibration is None and any(methods):
-        raise RecipeError(
-            f"recipe: calibration is {next(filter(None, methods))!r} but there is no calibration "
-            "data, expected some (--calibrate x.npy, or calibration=x); or remove the key"
-        )
-    weights = prune_layers([layer.weight for layer in network.layers], plans)
+    if calibration is None:
+        _refuse_without_data(methods, plans)
     for layer, plan in zip(network.layers, plans, strict=True):
         if is_nm(plan.structure) and not plan.prunes:
             check_nm(layer.weight, *parse_nm(plan.structure), layer.name)
-    matrices = [share_layer(w, plan) for w, plan in zip(weights, plans, strict=True)]
+    weights = prune_layers([layer.weight for layer in network.layers], plans)
+    if any(plan.fit == "outputs" for plan in plans):
+        assert calibration is not None
+        x = as_samples("calibration data", calibration, network.n_inputs)
+        matrices = _fit_layers(network, weights, plans, x)
+    else:
+        matrices = [share_layer(w, plan) for w, plan in zip(weights, plans, strict=True)]
     model = assemble(network, matrices, calibration, recipe.input_range, methods)
     if any(plan.prunes for plan in plans):
         return model
@@ -209,6 +212,50 @@ def _met_weights(
         weights = np.count_nonzero(layer.weight, axis=0)
         found.append(round(100 * float(active @ weights / max(weights.sum(), 1))) / 100)
     return found
+
+
+def _refuse_without_data(methods: Sequence[Method | None], plans: list[LayerRecipe]) -> None:
+    """Refuse keys of a recipe that need calibration data."""
+    keys = [f"calibration is {method!r}" for method in methods if method is not None]
+    keys += [f"fit is {plan.fit!r}" for plan in plans if plan.fit != "weights"]
+    if keys:
+        raise RecipeError(
+            f"recipe: {keys[0]} but there is no calibration data, expected some (--calibrate "
+            "x.npy, or calibration=x); or remove the key"
+        )
+
+
+def _fit_layers(
+    network: Network, pruned: list[Floats], plans: list[LayerRecipe], x: Floats
+) -> list[Matrix]:
+    """Layer by layer, with the inputs (n, cols) that the compressed ones before give.
+
+    `pruned` are the weights as magnitudes have them pruned: as many of them stay.
+    """
+    matrices = []
+    for layer, kept, plan in zip(network.layers, pruned, plans, strict=True):
+        matrix = share_layer(kept, plan)
+        if plan.fit == "outputs" and not np.array_equal(matrix.weight(), layer.weight):
+            matrix = _fit_layer(layer.weight, matrix, plan, x)
+        matrices.append(matrix)
+        x = Layer(
+            layer.name, matrix.weight(), layer.bias, layer.activation, limits=layer.limits
+        ).run(x)
+    return matrices
+
+
+def _fit_layer(weight: Floats, plain: Matrix, plan: LayerRecipe, x: Floats) -> Matrix:
+    """As many weights as in `plain`, so that the outputs for inputs (n, cols) change least.
+
+    Sweeps take what is best for each column in turn, which is not always the best of all: of the
+    matrices on the way that with the least error is taken.
+    """
+    compensation = Compensation(x, plan.structure)
+    kept = compensation.prune(weight, plain.nonzeros)
+    corrected = share_layer(kept, plan)
+    rounded = compensation.share(weight, kept, corrected, plan.entropy)
+    found = (rounded, corrected, plain)
+    return min(found, key=lambda one: compensation.error(weight, one.weight()))
 
 
 def share_layer(weight: Floats, plan: LayerRecipe) -> Matrix:

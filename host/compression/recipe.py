@@ -16,6 +16,7 @@ density = 0.1                # or: threshold = 0.02; with scope = "network", of 
 [layers.fc2]
 structure = "2:4"            # at most 2 nonzeros in each 4 inputs of a row: the weights are so
 density = 1.0                # already, or a density or threshold has them pruned to it first
+fit = "outputs"              # what is to change least: "weights" one by one, or the layer's outputs
 """
 
 import tomllib
@@ -32,7 +33,10 @@ from .structure import STRUCTURES
 
 __all__ = ["LayerRecipe", "Recipe", "load_recipe", "parse_recipe"]
 
-LAYER_KEYS = ("calibration", "codes", "density", "entropy", "scope", "structure", "threshold")
+LAYER_KEYS = (
+    "calibration", "codes", "density", "entropy", "fit", "scope", "structure", "threshold",
+)  # fmt: skip
+FITS = ("weights", "outputs")
 SCOPES = ("layer", "network")
 
 METHOD_RULE = f"{', '.join(METHODS)} or a percentile above 50, at most 100"
@@ -63,6 +67,10 @@ class LayerRecipe:
     calibration : Method, optional
         How the range of the layer's output follows from calibration data, instead of from what
         the network states or by default.
+    fit : str
+        What pruning and sharing keep near the original: ``"weights"``, each by itself, or
+        ``"outputs"`` of the layer for calibration data, see `compensate`. The number of weights
+        kept is the same, and of scope ``"network"`` their number in each layer.
     """
 
     structure: str = "auto"
@@ -72,6 +80,7 @@ class LayerRecipe:
     codes: int = 256
     entropy: str = "auto"
     calibration: Method | None = None
+    fit: str = "weights"
 
     @property
     def prunes(self) -> bool:
@@ -188,6 +197,7 @@ def _layer_table(where: str, name: str, value: object) -> dict[str, Any]:
             f"auto, {', '.join(STRUCTURES)} or N:M with 1 <= N < M <= {MAX_GROUP}, such as 2:4",
         ),
         "density": (lambda v: _is_number(v) and 0 < v <= 1, "a number above 0, at most 1"),
+        "fit": (lambda v: v in FITS, " or ".join(FITS)),
         "scope": (lambda v: v in SCOPES, " or ".join(SCOPES)),
         "threshold": (lambda v: _is_number(v) and 0 <= v < float("inf"), "a number, 0 or above"),
         "codes": (lambda v: type(v) is int and 2 <= v <= 256, "a whole number in 2..256"),

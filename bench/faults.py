@@ -31,7 +31,18 @@ from ..sim.board import SimulatedBoard
 from ..sim.faults import Fault, Kind, Phase, plan_faults
 from ..sim.faulty_port import FaultyPort, Hang, VirtualClock
 
-__all__ = ["CONFIG", "Ending", "FaultBench", "Outcome", "Result", "measure", "repeat", "shrink"]
+__all__ = [
+    "CONFIG",
+    "SEED",
+    "Ending",
+    "FaultBench",
+    "Outcome",
+    "Result",
+    "measure",
+    "repeat",
+    "shrink",
+    "small_network",
+]
 
 CONFIG = EngineConfig(
     n_pes=2, weight_depth=256, rows_per_pe=16, column_words=32, codebook_depth=64, max_layers=4,
@@ -92,7 +103,7 @@ class FaultBench:
         self._right_crcs = right_crcs
         self._board = SimulatedBoard(CONFIG, progress=progress)
         rng = np.random.default_rng(SEED)
-        self._network = _network(rng)
+        self._network = small_network(rng)
         low, high = self._network.input.low, self._network.input.high
         self._q = rng.integers(low, high + 1, (2 * CALL, SIZES[0]))
         self._want = golden.run(self._network, self._q)
@@ -267,7 +278,7 @@ def shrink(bench: FaultBench, faults: Sequence[Fault]) -> list[Fault]:
     return left
 
 
-def _network(rng: np.random.Generator) -> QuantizedNetwork:
+def small_network(rng: np.random.Generator) -> QuantizedNetwork:
     """A random network whose first layer runs on the array, and whose second one on the tile."""
     layers = []
     for k, (columns, rows) in enumerate(itertools.pairwise(SIZES)):

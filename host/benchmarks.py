@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .console import note, print_json, print_lines, print_table
 
-__all__ = ["compression", "eie", "faults", "lenet", "sparsity", "tile"]
+__all__ = ["compression", "eie", "faults", "lenet", "soak", "sparsity", "tile"]
 
 
 def compression(as_json: bool) -> None:
@@ -134,6 +134,24 @@ def lenet(data: Path | None, plot: Path | None, as_json: bool) -> None:
         f"mean: {result.ratio:.1f}x, {result.error:.2f} % wrong, dense {result.dense_error:.2f} %; "
         "RTL equal to golden, all outputs",
     )
+
+
+def soak(inferences: int, as_json: bool) -> bool:
+    """`gossamer bench soak`; whether every output was right and memory flat."""
+    from ..bench import soak
+
+    result = soak.measure(inferences, progress=note)
+    if as_json:
+        print_json(asdict(result))
+        return result.good
+    print_lines(
+        f"{result.inferences:,} inferences in one session: {result.wrong:,} wrong, "
+        f"{result.repeats:,} requests repeated",
+        f"memory: {result.early_bytes / 1e6:.1f} MB at most in the first tenth, "
+        f"{result.late_bytes / 1e6:.1f} MB at the end",
+        f"{result.seconds:.1f} s, {inferences / result.seconds:,.0f} per second",
+    )
+    return result.good
 
 
 def sparsity(as_json: bool) -> None:

@@ -333,6 +333,18 @@ def lenet(
     benchmarks.lenet(data, plot, json)
 
 
+@bench.command(epilog="Example: gossamer bench soak --inferences 100000 --json")
+def soak(
+    inferences: Annotated[int, typer.Option("--inferences", min=1, help="Inputs.")] = 100_000,
+    json: Json = False,
+) -> None:
+    """Many inferences in one session on simulated RTL: every output checked, memory flat."""
+    from . import benchmarks
+
+    if not benchmarks.soak(inferences, json):
+        raise typer.Exit(1)
+
+
 @bench.command(epilog="Example: gossamer bench sparsity --json")
 def sparsity(json: Json = False) -> None:
     """One 256x256 layer at falling densities: bytes and cycles beside dense on the same unit."""

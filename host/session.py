@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Session: a compressed model on a device, called like any other runtime."""
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class Tensor:
 
 
 class Session:
-    """A model, ready to run.
+    """A model, ready to run. Threads may share it, and sessions a device: calls take turns.
 
     Parameters
     ----------
@@ -118,6 +119,20 @@ class Session:
         """Close the device, if the session opened it."""
         if self._device is not None and self._owned:
             self._device.close()
+
+    def reconnect(self) -> None:
+        """Open the device's port again and load the model, after it was unplugged or lost power.
+
+        Raises
+        ------
+        DeviceError
+            The port is not there, nothing answers, or another engine does.
+        """
+        if self._device is None or self._image is None:
+            return
+        with self._device.lock:
+            self._device.reconnect()
+            self._device.load(self._image)
 
     @property
     def device(self) -> Device | None:
@@ -221,9 +236,12 @@ class Session:
             for row in rows:
                 yield self._answers(golden.run(self.network, row[None])[0])
             return
-        image = self._image
-        self._device.load(image)
-        for results, _ in self._device.stream(rows):
+        image, device = self._image, self._device
+        with device.lock:
+            device.load(image)
+            runs = device.stream(rows)
+            first = list(itertools.islice(runs, 1))
+        for results, _ in itertools.chain(first, runs):
             yield from self._answers(results.take(image.output_slots, axis=1))
 
     def quantize(self, x: npt.ArrayLike) -> Ints:
@@ -250,9 +268,10 @@ class Session:
         """
         if self._device is None or self._image is None:
             return list(golden.run_layers(self.network, q))
-        self._device.load(self._image)
-        outputs = [self._layer(self._device, k, q) for k in range(len(self.network.layers))]
-        self._device.load(self._image)
+        with self._device.lock:
+            self._device.load(self._image)
+            outputs = [self._layer(self._device, k, q) for k in range(len(self.network.layers))]
+            self._device.load(self._image)
         return outputs
 
     @staticmethod
@@ -286,8 +305,9 @@ class Session:
             seconds = {"host": time.monotonic() - started, "link": 0.0, "engine": 0.0}
             self.last_stats = RunStats(len(q), 0, dict.fromkeys(COUNTER_NAMES[1:], 0), seconds)
             return outputs
-        self._device.load(self._image)
-        results, self.last_stats = self._device.infer(q)
+        with self._device.lock:
+            self._device.load(self._image)
+            results, self.last_stats = self._device.infer(q)
         return results.take(self._image.output_slots, axis=1)
 
     def _sample(self, x: npt.ArrayLike) -> Ints:

@@ -129,6 +129,10 @@ class SimulatedBoard:
         self._to_engine = bytearray()
         self._from_engine = bytearray()
 
+    def open(self) -> None:
+        """Power off and on, as a port that is opened again."""
+        self.reset()
+
     def close(self) -> None:
         """Free the simulation and finish the waveforms. Can be called twice."""
         self._simulation.close()

@@ -170,6 +170,9 @@ class FaultyPort:
         self._clock.sleep(len(data) * BYTE_SECONDS)
         return data
 
+    def open(self) -> None:
+        """Do nothing."""
+
     def close(self) -> None:
         """Do nothing: the board may serve another port."""
 

@@ -2,11 +2,13 @@
 """Device: an engine behind a port, simulated or real: handshake, images, inference."""
 
 import contextlib
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
+from functools import wraps
 from types import TracebackType
-from typing import Self
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,7 @@ from ..compiler.compiler import Image, program_image
 from ..errors import DeviceError, DeviceTimeout, InputError
 from .jobs import run_jobs
 from .link import PAUSE, Clock, Link, Port
-from .ports import BAUD_RATES, list_serial_ports, open_port
+from .ports import BAUD_RATES, list_serial_ports, open_port, reopen_port
 from .upload import DeviceStatus, commit, read_status, send_image
 
 __all__ = ["Device", "RunStats", "open_device"]
@@ -55,8 +57,27 @@ class RunStats:
     seconds: dict[str, float]
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _alone(
+    method: "Callable[Concatenate[Device, _P], _R]",
+) -> "Callable[Concatenate[Device, _P], _R]":
+    """Have a method of a device wait until no other thread uses the device."""
+
+    @wraps(method)
+    def call(self: "Device", /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with self.lock:
+            return method(self, *args, **kwargs)
+
+    return call
+
+
 class Device:
     """An engine that answers on a port.
+
+    Threads may share it: their calls come one after the other.
 
     Parameters
     ----------
@@ -77,6 +98,8 @@ class Device:
         Config, clock and bitstream id, as the device says.
     link : Link
         For its statistics.
+    lock : RLock
+        Held by every call; hold it over several that belong together.
 
     Raises
     ------
@@ -96,6 +119,7 @@ class Device:
         clock: Clock = time,
     ) -> None:
         self.where = where
+        self.lock = threading.RLock()
         self.link = Link(
             port, where, timeout=timeout if patience is None else patience, clock=clock
         )
@@ -107,6 +131,32 @@ class Device:
         self.identity = self._handshake()
         self.link.timeout = timeout
         self.link.window = self.identity.config.rx_bytes - RX_MARGIN
+        self.abort()
+
+    @_alone
+    def reconnect(self) -> None:
+        """Open the port again after the device was unplugged or lost power; `load` then sends anew.
+
+        Raises
+        ------
+        DeviceError
+            The port is not there, or another engine answers on it.
+        DeviceTimeout
+            Nothing answers.
+        """
+        self._settled = False
+        self._base = self._image = self._turn = None
+        self.link.forget()
+        with contextlib.suppress(OSError):
+            self._port.close()
+        reopen_port(self._port, self.where)
+        identity = self._handshake()
+        if identity != self.identity:
+            raise DeviceError(
+                f"{self.where}: another engine answers (bitstream "
+                f"{identity.bitstream_id.hex()}), expected bitstream "
+                f"{self.identity.bitstream_id.hex()}; open it as a new device"
+            )
         self.abort()
 
     def __enter__(self) -> Self:
@@ -124,15 +174,18 @@ class Device:
         """Close the port; an image stays loaded."""
         self._port.close()
 
+    @_alone
     def status(self) -> DeviceStatus:
         """Ask for state, link flags (which that clears) and image bytes taken, in any state."""
         return read_status(self.link)
 
+    @_alone
     def abort(self) -> None:
         """Stop and forget all runs, in any state; a loaded image stays."""
         self._stop()
         self._settled = True
 
+    @_alone
     def load(self, image: Image) -> bool:
         """Load an image, unless the device holds it already; returns whether anything was sent.
 
@@ -170,6 +223,7 @@ class Device:
         self._base = self._image = image
         return True
 
+    @_alone
     def stop_after(self, layer: int) -> Image:
         """Have runs end after a layer of the loaded image, until `load` is called again.
 
@@ -195,6 +249,7 @@ class Device:
         self._image = patch
         return patch
 
+    @_alone
     def infer(self, q: Ints) -> tuple[Ints, RunStats]:
         """Run inputs on the loaded image, the next ones being sent while some run.
 
@@ -242,7 +297,8 @@ class Device:
         """Run inputs as they come, two runs in flight; results in the same order.
 
         A run takes up to `EngineConfig.batch` inputs, so up to 2 x batch are taken before their
-        results are handed out. Any other run or load ends a stream that is still open.
+        results are handed out. Any other run or load ends a stream that is still open. Rows are
+        taken while the lock is held: they must not wait for another thread that uses the device.
 
         Parameters
         ----------
@@ -255,7 +311,15 @@ class Device:
             For each run: results of its inputs in slot order, and its counters
             (`formats.COUNTER_NAMES`).
         """
-        image = self._loaded()
+        runs = self._stream(self._loaded(), rows)
+        while True:
+            with self.lock:
+                run = next(runs, None)
+            if run is None:
+                return
+            yield run
+
+    def _stream(self, image: Image, rows: Iterable[Ints]) -> Iterator[tuple[Ints, Ints]]:
         with self._at_work():
             self._wait_ready()
             self._turn = turn = object()

@@ -64,8 +64,12 @@ class Port(Protocol):
         """Write; returns how many bytes were taken (None: all)."""
         ...
 
+    def open(self) -> None:
+        """Open again after `close`, with the same settings."""
+        ...
+
     def close(self) -> None:
-        """Close."""
+        """Close; does nothing if that was done."""
         ...
 
 
@@ -273,10 +277,11 @@ class Link:
         data = encode_frame(ticket.frame)
         if not self._in_step:  # ends whatever the device has read so far
             data = bytes([FLAG]) + data
-            self._in_step = True
+        self._in_step = False  # until all of it is written: Ctrl-C may come in between
         ticket.attempts += 1
         ticket.order = next(self._orders)
         self._write(data)
+        self._in_step = True
         ticket.sent_at = self.clock.monotonic()
         ticket.first_at = ticket.first_at or ticket.sent_at
 
@@ -305,7 +310,7 @@ class Link:
     def _broken(self, error: Exception) -> DeviceError:
         self.forget()
         return DeviceError(
-            f"{self.where}: the connection broke ({error}); check the cable and open it again"
+            f"{self.where}: the connection broke ({error}); check the cable, then reconnect"
         )
 
     def _pump(self) -> None:

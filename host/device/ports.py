@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ..errors import DeviceError, ToolError
 from .link import Port
 
-__all__ = ["BAUD_RATES", "list_serial_ports", "open_port"]
+__all__ = ["BAUD_RATES", "list_serial_ports", "open_port", "reopen_port"]
 
 BAUD_RATES = (1_000_000, 115_200)
 """Rates tried in turn where none is given: what the boards are built for, then the usual one."""
@@ -66,14 +66,26 @@ def open_port(url: str, baud: int = BAUD_RATES[0]) -> Port:
         port.rts = False
         if isinstance(port, serial.Serial):
             port.exclusive = True
-        port.open()
     except ValueError as error:
         raise DeviceError(
             f"{url}: not a port ({error}); expected a serial port, sim://BOARD or auto"
         ) from error
-    except OSError as error:  # also pyserial's own SerialException
-        raise DeviceError(f"{url}: {_explain(error)}") from error
+    reopen_port(port, url)
     return port
+
+
+def reopen_port(port: Port, where: str) -> None:
+    """Open a port that is closed, with the settings it has.
+
+    Raises
+    ------
+    DeviceError
+        It is missing, busy or not permitted.
+    """
+    try:
+        port.open()
+    except OSError as error:  # also pyserial's own SerialException
+        raise DeviceError(f"{where}: {_explain(error)}") from error
 
 
 def _load_simulator() -> None:

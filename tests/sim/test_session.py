@@ -14,7 +14,8 @@ from gossamer.host.device.upload import commit, send_image
 from gossamer.host.session import Session
 from gossamer.host.verify import verify
 from gossamer.rtl.config import EngineConfig
-from gossamer.rtl.formats import Section, State, section
+from gossamer.rtl.formats import Command, Section, State, section
+from gossamer.rtl.frames import Frame, encode_frame
 from gossamer.sim.board import BoardModel, register_board
 from networks import random_inputs, random_network
 
@@ -160,6 +161,24 @@ def test_same_image_is_not_sent_twice(network):
     results, _ = again.infer(q)
     assert np.array_equal(results[:, session.image.output_slots], golden.run(network, q))
     device.close()
+
+
+@pytest.mark.parametrize("config", ["8 bits"], indirect=True)
+def test_host_that_died_in_mid_load(network):
+    """In the middle of a frame; its successor on the same board starts at once."""
+    port = open_port("sim://session")
+    q = random_inputs(np.random.default_rng(6), network, 3)
+    image = Session(network, Device(port, "first")).image
+    for pieces in (1, 3, 5):
+        head = [image.data[at : at + 64] for at in range(0, 64 * pieces, 64)]
+        for k, piece in enumerate(head):
+            request = (64 * k).to_bytes(4, "little") + piece
+            frame = encode_frame(Frame(Command.LOAD, k, request))
+            port.write(frame if k < pieces - 1 else frame[:40])
+        device = Device(port, "next")
+        assert np.array_equal(Session(network, device).run_quantized(q), golden.run(network, q))
+        assert device.link.repeats == 0
+    port.close()
 
 
 def codebooks(n_bytes):

@@ -6,12 +6,14 @@ squares, ``H = X'X / n``. Columns are settled one after the other: what pruning 
 from one, those not settled yet make up for as well as they can. With ``inv(H) = U'U``, U upper
 triangular, the best correction for an error e of column j is ``-e / U[j, j] * U[j, j + 1:]``, at a
 cost of ``(e / U[j, j])**2``, which ranks the weights to prune. Inputs with much power come first,
-as long as many columns are left to make up for them. The weights are swept twice: to prune, then,
-with the places and the codebook known, from the start again to round. In the codebook a weight
+as long as many columns are left to make up for them. After such a sweep each column in turn takes
+the values that are best given all others, some times over; no step is for the worse. All this is
+done to prune and, with the places and a codebook known, again to round. In the codebook a weight
 counts as much as its input's power.
 
 Ref: Hassibi and Stork, Second order derivatives for network pruning, NIPS 1992; Frantar and
-Alistarh, SparseGPT, ICML 2023, section 3; Frantar et al., GPTQ, ICLR 2023, section 3.
+Alistarh, SparseGPT, ICML 2023, section 3; Frantar et al., GPTQ, ICLR 2023, section 3; Behdin et
+al., QuantEase, arXiv:2309.01885, section 3.
 """
 
 from collections.abc import Callable
@@ -37,6 +39,9 @@ DEAD = 1e-9
 BLOCK = 128
 """Columns that are settled before the rest of the matrix hears of it, in one product."""
 
+PASSES = 4
+"""Over all columns, to improve what was found."""
+
 STEPS = 100
 """Of k-means, at most."""
 
@@ -50,8 +55,8 @@ Mask = npt.NDArray[np.bool_]
 Choose = Callable[[Doubles, slice], Mask]
 """Which weights of some columns stay, given their values (rows, columns) when these are due."""
 
-Round = Callable[[Doubles], Doubles]
-"""What the weights (rows,) of a column become that stay."""
+Settle = Callable[[Doubles], Doubles]
+"""What weights (rows,) of a column may be, next to what they should."""
 
 
 class Compensation:
@@ -67,7 +72,7 @@ class Compensation:
 
     def __init__(self, inputs: Floats, structure: str) -> None:
         self._moments = _moments(inputs)
-        power = _damped(self._moments)
+        self._power = power = _damped(self._moments)
         self._pattern = parse_nm(structure) if is_nm(structure) else None
         self._span = self._pattern[1] if self._pattern else BLOCK
         self._order = _order(np.diag(power), self._pattern[1] if self._pattern else 1)
@@ -111,7 +116,8 @@ class Compensation:
             now = scores(values, place)
             return structure.prune(now, density=int(stay[place].sum()) / now.size) != 0
 
-        return self._sweep(weight, choose, lambda values: values)
+        swept = self._sweep(weight, choose, lambda values: values)
+        return self._improve(weight, swept, lambda values: values).astype(np.float32)
 
     def share(self, weight: Floats, kept: Floats, matrix: Matrix, entropy: str) -> Matrix:
         """Give weights values and codes with which the outputs change least.
@@ -144,12 +150,13 @@ class Compensation:
             matrix.codebook[1:] if matrix.zero_code else matrix.codebook,
         )
         middles = (book[1:] + book[:-1]) / 2
+
+        def settle(values: Doubles) -> Doubles:
+            return book[np.searchsorted(middles, values / scale)] * scale
+
         stays = kept[:, self._order] != 0
-        shared = self._sweep(
-            weight,
-            lambda _, place: stays[:, place],
-            lambda values: book[np.searchsorted(middles, values / scale)] * scale,
-        )
+        swept = self._sweep(kept, lambda _, place: stays[:, place], settle)
+        shared = self._improve(weight, swept, settle)
         stored = shared[rows, columns] / scale[rows]
         if matrix.zero_code:
             book = np.concatenate(([0.0], book[np.isin(book, stored)]))
@@ -159,8 +166,8 @@ class Compensation:
             codes = np.searchsorted(book, stored)
         return replace(matrix, codes=codes, codebook=book.astype(np.float32)).coded(entropy)
 
-    def _sweep(self, weight: Floats, choose: Choose, settle: Round) -> Floats:
-        """Settle all columns; (rows, cols) float32 in the order in which they were given."""
+    def _sweep(self, weight: Floats, choose: Choose, settle: Settle) -> Doubles:
+        """Prune and settle all columns; (rows, cols) in the order in which they were given."""
         values = weight[:, self._order].astype(np.float64)
         stays = np.zeros(values.shape, dtype=bool)
         cols = values.shape[1]
@@ -178,9 +185,26 @@ class Compensation:
                 values[:, j + 1 : stop] -= np.outer(error, self._factor[j, j + 1 : stop])
                 errors[:, j - start] = error
             values[:, stop:] -= errors @ self._factor[start:stop, stop:]
-        found = np.empty(weight.shape, dtype=np.float32)
-        found[:, self._order] = values
-        return found
+        return values[:, np.argsort(self._order)]
+
+    def _improve(self, weight: Floats, start: Doubles, settle: Settle) -> Doubles:
+        """From `start` (rows, cols) to values that are better or as good; its zeros stay."""
+        values, stays, power = start.copy(), start != 0, self._power
+        pull = (weight - values) @ power
+        for _ in range(PASSES):
+            for first in range(0, values.shape[1], BLOCK):
+                block = slice(first, min(first + BLOCK, values.shape[1]))
+                before = values[:, block].copy()
+                for j in range(block.start, block.stop):
+                    best = settle(values[:, j] + pull[:, j] / power[j, j])
+                    best = np.where(stays[:, j], best, 0)
+                    change = best - values[:, j]
+                    values[:, j] = best
+                    pull[:, j : block.stop] -= np.outer(change, power[j, j : block.stop])
+                moved = values[:, block] - before
+                pull[:, : block.start] -= moved @ power[block, : block.start]
+                pull[:, block.stop :] -= moved @ power[block, block.stop :]
+        return values
 
 
 def _weighted_means(values: Doubles, weights: Doubles, start: Floats) -> Doubles:

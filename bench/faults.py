@@ -6,7 +6,6 @@ good again, and the next call has to be right. Time is simulated, so deadlines c
 that fails is repeated with fewer faults until none can be left out.
 """
 
-import itertools
 import random
 import time
 from collections import Counter
@@ -17,46 +16,25 @@ from typing import Literal
 import numpy as np
 
 from ..host import golden
-from ..host.compiler.quantize import QuantizedNetwork, quantize
-from ..host.compression.compress import compress
-from ..host.compression.recipe import Recipe
 from ..host.console import track
 from ..host.device.device import Device
 from ..host.errors import GossamerError, InputError
-from ..host.network import Layer, Network
 from ..host.session import Session
-from ..rtl.config import EngineConfig
 from ..rtl.tools import Progress
 from ..sim.board import SimulatedBoard
 from ..sim.faults import Fault, Kind, Phase, plan_faults
 from ..sim.faulty_port import FaultyPort, Hang, VirtualClock
+from .memory_flips import MEMORIES, StuckBit, find_flips
+from .small import CONFIG, SEED, small_network
 
-__all__ = [
-    "CONFIG",
-    "SEED",
-    "Ending",
-    "FaultBench",
-    "Outcome",
-    "Result",
-    "measure",
-    "repeat",
-    "shrink",
-    "small_network",
-]
+__all__ = ["Ending", "FaultBench", "Outcome", "Result", "measure", "repeat", "shrink"]
 
-CONFIG = EngineConfig(
-    n_pes=2, weight_depth=256, rows_per_pe=16, column_words=32, codebook_depth=64, max_layers=4,
-    input_depth=64, output_depth=32, rx_bytes=128, tile_rows=1, tile_columns=2, tile_depth=64,
-    tile_bias_depth=16,
-)  # fmt: skip
-"""A small engine with both units, two images a run and short frames."""
-SIZES = (60, 20, 12)
-"""Inputs and outputs of the network's layers."""
 CALL = 5
 """Inputs of one call: three runs."""
+RUNS_PER_BIT = 10
+"""Runs for each stuck bit of a memory, which takes several."""
 MOST_FAILURES = 10
 """Failed runs that are shrunk and shown."""
-SEED = 1953
 TIMEOUT = 5.0
 DEADLINE = 12 * TIMEOUT
 """Simulated seconds within which a call ends: requests may fail one after the other."""
@@ -105,7 +83,7 @@ class FaultBench:
         rng = np.random.default_rng(SEED)
         self._network = small_network(rng)
         low, high = self._network.input.low, self._network.input.high
-        self._q = rng.integers(low, high + 1, (2 * CALL, SIZES[0]))
+        self._q = rng.integers(low, high + 1, (2 * CALL, self._network.layers[0].n_cols))
         self._want = golden.run(self._network, self._q)
 
     def close(self) -> None:
@@ -131,6 +109,13 @@ class FaultBench:
         port.heal()
         after, later_error = _ending(call, slice(CALL, 2 * CALL))
         return Outcome(ending, after, error or later_error, port.injected)
+
+    def find_flips(
+        self, count: int, rng: random.Random
+    ) -> tuple[dict[str, dict[str, int]], list[StuckBit]]:
+        """`memory_flips.find_flips` on the board."""
+        self._board.reset()
+        return find_flips(self._board, count, rng)
 
 
 def _ending(call: Callable[[slice], bool], part: slice) -> tuple[Ending, str]:
@@ -171,6 +156,10 @@ class Result:
         Runs in which the device was not reset, and those of them that ended in the right answer.
     failures : list of str
         The faults of failed runs, as few as will do.
+    corrupted : dict
+        For each memory: bits of it that were stuck, and those that `selftest` found.
+    missed : list of str
+        Those that it did not find.
     """
 
     runs: int
@@ -188,11 +177,13 @@ class Result:
     transient: int = 0
     transient_recovered: int = 0
     failures: list[str] = field(default_factory=list)
+    corrupted: dict[str, dict[str, int]] = field(default_factory=dict)
+    missed: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
-        """Whether every answer was right or a typed error, and the next one right."""
-        return not (self.wrong or self.hangs or self.crashes or self.stuck)
+        """Whether every answer was right or a typed error, the next one right, all bits found."""
+        return not (self.wrong or self.hangs or self.crashes or self.stuck or self.missed)
 
     def add(self, outcome: Outcome) -> None:
         """Count a run."""
@@ -242,6 +233,10 @@ def measure(
         if outcome.failed and len(result.failures) < MOST_FAILURES:
             result.failures.append(" ".join(map(str, shrink(bench, faults))))
     result.seconds = time.monotonic() - started
+    if not right_crcs:
+        bits = max(len(MEMORIES), runs // RUNS_PER_BIT)
+        result.corrupted, missed = bench.find_flips(bits, random.Random(f"{seed} memories"))
+        result.missed = list(map(str, missed))
     bench.close()
     return result
 
@@ -276,19 +271,3 @@ def shrink(bench: FaultBench, faults: Sequence[Fault]) -> list[Fault]:
         if bench.run(short).failed:
             left = short
     return left
-
-
-def small_network(rng: np.random.Generator) -> QuantizedNetwork:
-    """A random network whose first layer runs on the array, and whose second one on the tile."""
-    layers = []
-    for k, (columns, rows) in enumerate(itertools.pairwise(SIZES)):
-        weight = rng.normal(0, 1 / np.sqrt(columns), (rows, columns)).astype(np.float32)
-        bias = rng.normal(0, 0.1, rows).astype(np.float32)
-        layers.append(Layer(f"layer{k}", weight, bias, "relu" if rows != SIZES[-1] else "none"))
-    recipe = Recipe(
-        default={"structure": "unstructured", "density": 0.3, "codes": 16},
-        layers={"layer1": {"structure": "2:4", "density": 1.0}},
-    )
-    samples = rng.uniform(-1, 1, (64, SIZES[0])).astype(np.float32)
-    model = compress(Network(tuple(layers)), recipe, samples)
-    return quantize(model, activation_bits=CONFIG.activation_bits, sum_bits=CONFIG.sum_bits)

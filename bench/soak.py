@@ -12,7 +12,7 @@ from ..host.device.device import Device
 from ..host.session import Session
 from ..rtl.tools import Progress
 from ..sim.board import SimulatedBoard
-from .faults import CONFIG, SEED, small_network
+from .small import CONFIG, SEED, small_network
 
 __all__ = ["Result", "measure"]
 

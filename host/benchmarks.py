@@ -70,6 +70,11 @@ def faults(runs: int, seed: int, only: str | None, no_crc: bool, as_json: bool) 
         f"typed errors: {errors}",
         f"wrong {result.wrong}, hangs {result.hangs}, crashes {result.crashes}, next call failed "
         f"{result.stuck}",
+        *(
+            f"stuck bits in {memory}: {bits['planted']}, found by selftest {bits['found']}"
+            for memory, bits in result.corrupted.items()
+        ),
+        *(f"not found: {bit}" for bit in result.missed),
         f"{result.seconds:.1f} s, {runs / result.seconds:.1f} runs per second",
         *(f"gossamer bench faults --only '{failure}'" for failure in result.failures),
     )

@@ -254,6 +254,15 @@ def trace(
     show.trace_file(model, input, network, int(bits.value), json)
 
 
+@app.command(epilog="Example: gossamer selftest --device /dev/ttyUSB0")
+def selftest(device: Device = "sim", json: Json = False) -> None:
+    """Test a device's memories and products with known networks; its image is replaced."""
+    from . import commands
+
+    if not commands.selftest_device(device, json):
+        raise typer.Exit(1)
+
+
 @app.command(epilog="Example: gossamer cosim engine --fst")
 def cosim(
     bench: Annotated[

@@ -15,7 +15,9 @@ from .compression import model_file
 from .compression.compress import compress
 from .compression.recipe import load_recipe
 from .console import note, print_json, print_lines, print_table, track
-from .device.device import RunStats
+from .device.device import RunStats, open_device
+from .device.selftest import selftest
+from .errors import InputError
 from .files import open_atomic, read_npy
 from .importers import load_network
 from .score import score
@@ -31,6 +33,7 @@ __all__ = [
     "compress_to_goal",
     "cosim_benches",
     "run_file",
+    "selftest_device",
     "verify_file",
 ]
 
@@ -112,13 +115,18 @@ def run_file(
 
 def _open_session(model: Path, device: str) -> Session:
     if device.partition("://")[0] == "sim":
-        from ..sim.protocol_sim import Serial
-
-        Serial.progress = note
+        _show_simulator()
     session = Session(model, device)
     for warning in session.network.warnings:
         note(f"warning: {warning}")
     return session
+
+
+def _show_simulator() -> None:
+    """Have simulated boards say when they are built."""
+    from ..sim.protocol_sim import Serial
+
+    Serial.progress = note
 
 
 def _run_all(session: Session, x: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], RunStats]:
@@ -237,6 +245,27 @@ def cosim_benches(name: str | None, waves: bool, as_json: bool) -> bool:
     if as_json:
         print_json({"benches": [{**asdict(r), "log": str(r.log)} for r in results]})
     return all(result.failed == 0 for result in results)
+
+
+def selftest_device(device: str, as_json: bool) -> bool:
+    """`gossamer selftest`; whether the device computes what the golden model does."""
+    if device == "golden":
+        raise InputError("golden has no memories to test, expected sim, sim://BOARD or a port")
+    if device.partition("://")[0] == "sim":
+        _show_simulator()
+    with open_device(device) as opened:
+        found = selftest(opened, track)
+    good = not any(one.wrong for one in found)
+    if as_json:
+        print_json({"device": device, "good": good, "findings": [asdict(one) for one in found]})
+        return good
+    rows = [
+        [one.memory, one.patterns, one.outputs, one.wrong, ", ".join(map(str, one.pes)) or "-"]
+        for one in found
+    ]
+    print_table(["what", "networks", "outputs", "wrong", "on PEs"], rows, title=f"{device}")
+    print_lines("", "good" if good else "faulty: build the bitstream again, or replace the board")
+    return good
 
 
 def build_board(board: str, as_json: bool) -> None:

@@ -187,6 +187,14 @@ class SimulatedBoard:
             self._run(IDLE_CYCLES, Simulation.MAX_OUTPUT, until_taken=True)
             taken = len(self._to_engine) < before
 
+    def peek(self, memory: str, address: int) -> int:
+        """Word of a memory."""
+        return self._simulation.peek(memory, address)
+
+    def poke(self, memory: str, address: int, value: int) -> None:
+        """Change a word of a memory behind the engine's back."""
+        self._simulation.poke(memory, address, value)
+
     def peek_weight(self, pe: int, address: int) -> int:
         """Word of a PE's weight memory."""
         return self._simulation.peek(self._weights[pe], address)

@@ -31,7 +31,10 @@ def test_every_answer_is_right_or_a_typed_error():
     assert set(document["phases"]) == set(map(str, Phase))
     assert sum(document["injected"].values()) >= 3 * RUNS
     assert min(document["runs_with"].values()) > 0
-    assert document["failures"] == []
+    assert document["failures"] == document["missed"] == []
+    assert document["corrupted"] == {
+        memory: {"planted": 2, "found": 2} for memory in ("biases", "weights", "codebook")
+    }
 
 
 def test_without_crcs_the_same_faults_give_wrong_answers():

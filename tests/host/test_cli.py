@@ -20,7 +20,7 @@ from gossamer.host.session import Session
 from gossamer.rtl.config import EngineConfig
 from typer.testing import CliRunner
 
-COMMANDS = ("compress", "info", "run", "verify", "trace", "cosim", "build", "bench")
+COMMANDS = ("compress", "info", "run", "verify", "trace", "selftest", "cosim", "build", "bench")
 N = 24
 
 

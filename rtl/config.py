@@ -28,15 +28,15 @@ class EngineConfig:
     sum_bits : int
         Width P of a partial sum: 24 or 32 with A = 8, 36 with A = 16.
     entry_bits : int
-        Width of a word of weight memory: 12..36. It holds one entry: row index from bit 0 up, code
+        Width of a word of weight memory: 10..36. It holds one entry: row index from bit 0 up, code
         from the top bit down, split per layer.
     weight_depth : int
-        Words of weight memory per PE, 16..65536: biases first, then entries.
+        Words of weight memory per PE, 16..65536.
     rows_per_pe : int
         Rows (partial sums) one PE can hold in one layer, 2..1024.
     column_words : int
         Words of column records, 2..65536. A word covers 8 columns with narrow counts or 4 with
-        wide ones.
+        wide ones, or holds the bias and shift of one row of each PE.
     count_bits : int
         Width F of a narrow count, 2..8; a wide count has 2 F bits.
     codebook_depth : int
@@ -111,7 +111,7 @@ class EngineConfig:
         self._check_range("n_pes", 1, 64)
         self._check_choice("activation_bits", (8, 16))
         self._check_choice("sum_bits", (24, 32) if self.activation_bits == 8 else (36,))
-        self._check_range("entry_bits", 12, 36)
+        self._check_range("entry_bits", 10, 36)
         self._check_range("weight_depth", 16, 65536)
         self._check_range("rows_per_pe", 2, 1024)
         self._check_range("column_words", 2, 65536)
@@ -183,9 +183,9 @@ class EngineConfig:
         return ceil_log2(self.sum_bits)
 
     @property
-    def bias_words(self) -> int:
-        """Words of weight memory that hold one row's bias and shift."""
-        return -(-(self.sum_bits - 1 + self.shift_bits) // self.entry_bits)
+    def bias_bits(self) -> int:
+        """Bits of one row's bias and shift."""
+        return self.sum_bits - 1 + self.shift_bits
 
     @property
     def wide_count_bits(self) -> int:
@@ -194,8 +194,8 @@ class EngineConfig:
 
     @property
     def column_bits(self) -> int:
-        """Bits of one PE's column record: a base and eight narrow or four wide counts."""
-        return self.base_bits + 8 * self.count_bits
+        """Bits of one PE's column record: a base and its counts, or a bias."""
+        return max(self.base_bits + 8 * self.count_bits, self.bias_bits)
 
     @property
     def slot_bits(self) -> int:

@@ -37,14 +37,13 @@ __all__ = [
     "pack_columns",
     "pack_entries",
     "pack_record",
-    "pack_tile_bias",
     "pack_tile_words",
     "program_fields",
     "section",
     "sections_of",
 ]
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 class Section(IntEnum):
@@ -188,7 +187,7 @@ def bytes_per_word(kind: Section, config: EngineConfig) -> int:
         Section.CODEBOOK: 16,
         Section.PROGRAM: 16,
         Section.TILE_WEIGHTS: config.tile_word_bits,
-        Section.TILE_BIASES: config.sum_bits - 1 + config.shift_bits,
+        Section.TILE_BIASES: config.bias_bits,
         Section.CODE_TABLE: 16,
         Section.CODE_SYMBOLS: 8,
         Section.CODED_ENTRIES: 8,
@@ -224,11 +223,10 @@ def pack_entries(
     return rows | reversed_codes
 
 
-def pack_bias(bias: int, shift: int, config: EngineConfig) -> list[int]:
-    """One row's bias (sum_bits - 1 bits, rounding constant included), then its shift, in words."""
-    value = pack_tile_bias(bias, shift, config)
-    mask = (1 << config.entry_bits) - 1
-    return [value >> (i * config.entry_bits) & mask for i in range(config.bias_words)]
+def pack_bias(bias: int, shift: int, config: EngineConfig) -> int:
+    """One row's bias (sum_bits - 1 bits, rounding constant included), then its shift: one word."""
+    width = config.sum_bits - 1
+    return (bias & ((1 << width) - 1)) | shift << width
 
 
 def pack_tile_words(
@@ -248,12 +246,6 @@ def pack_tile_words(
     """
     pairs = positions | codes << 2
     return pairs[..., 0] | pairs[..., 1] << (2 + config.tile_code_bits)
-
-
-def pack_tile_bias(bias: int, shift: int, config: EngineConfig) -> int:
-    """One row's bias (sum_bits - 1 bits, rounding constant included), then its shift: one word."""
-    width = config.sum_bits - 1
-    return (bias & ((1 << width) - 1)) | shift << width
 
 
 def pack_columns(
@@ -323,12 +315,11 @@ def program_fields(config: EngineConfig) -> list[tuple[str, int, int, int]]:
         ("last_row", 2, 0, 16),  # rows per PE - 1
         ("columns_base", 3, 0, 16),  # word address in the column records
         ("codebook_base", 4, 0, 16),  # a multiple of 2**code_bits
-        ("bias_base", 5, 0, 16),  # word address in weight memory, the same in all PEs
+        ("bias_base", 5, 0, 16),  # word address of the first row's bias in the column records
         ("code_mask", 6, 0, 16),  # 2**code_bits - 1
         ("row_mask", 7, 0, 16),  # 2**row_bits - 1
         ("low", 8, 0, config.activation_bits),  # clamp
         ("high", 9, 0, config.activation_bits),
-        ("last_drain_word", 10, 0, 16),  # (rows per PE) x bias_words - 1
     ]
     if config.tile_rows:
         fields += [
@@ -338,15 +329,15 @@ def program_fields(config: EngineConfig) -> list[tuple[str, int, int, int]]:
             ("source_bank", 0, 13, 1),
             ("to_bank", 0, 14, 1),  # outputs go to a bank
             ("target_bank", 0, 15, 1),
-            ("tile_base", 11, 0, 16),  # word address in the tile's weights
-            ("tile_bias_base", 12, 0, 16),  # address of the first row's bias
-            ("last_block", 13, 0, 16),  # ceil(rows / tile_rows) - 1
+            ("tile_base", 10, 0, 16),  # word address in the tile's weights
+            ("tile_bias_base", 11, 0, 16),  # address of the first row's bias
+            ("last_block", 12, 0, 16),  # ceil(rows / tile_rows) - 1
         ]
     return fields
 
 
 RECORD_STRIDE = 16
-"""Program memory words per record (11 are used, 14 with a tile)."""
+"""Program memory words per record (10 are used, 13 with a tile)."""
 
 
 def pack_record(values: dict[str, int], config: EngineConfig) -> list[int]:

@@ -23,6 +23,7 @@ __all__ = [
     "tile_activity_layout",
     "token_layout",
     "vector_layout",
+    "work_layout",
 ]
 
 
@@ -40,13 +41,22 @@ def activation_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def slice_layout(config: EngineConfig) -> data.StructLayout:
-    """What a PE's queue holds: one slice of a column, or END (then only `end` counts)."""
+    """One slice of a column: where its entries lie, how many, and the activation they meet."""
     return data.StructLayout(
         {
-            "base": config.base_bits,
-            "count": config.wide_count_bits,
             "value": config.activation_bits,
-            "end": 1,
+            "count": config.wide_count_bits,
+            "base": config.base_bits,
+        }
+    )
+
+
+def work_layout(config: EngineConfig) -> data.StructLayout:
+    """What a PE's queue holds: a slice, or (`drain`) bias and shift of the next row to drain."""
+    return data.StructLayout(
+        {
+            "body": data.UnionLayout({"slice": slice_layout(config), "bias": config.bias_bits}),
+            "drain": 1,
         }
     )
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """One processing element: queue, fetch, codebook, multiply, accumulate, drain.
 
-A slice of a column and the drain of a layer run through the same pipeline, in the order in which
+The slices of a layer and the drain of its rows run through the same pipeline, in the order in which
 the queue delivered them, so nothing has to wait for the pipeline to empty between the two.
 
 Ref: Han et al., "EIE", ISCA 2016, section IV (PE with activation queue, codebook and accumulators);
-here empty slices never enter the queue, row indices are absolute (no fillers), and END makes the PE
-drain its own rows.
+here empty slices never enter the queue, row indices are absolute (no fillers), and each PE drains
+its own rows.
 """
 
 from amaranth import Cat, Module, Mux, Signal
@@ -24,8 +24,8 @@ from .layouts import (
     WriteSignature,
     layer_layout,
     select_layer,
-    slice_layout,
     token_layout,
+    work_layout,
 )
 from .memory import WeightMemory
 from .pipeline import delay
@@ -46,13 +46,13 @@ class Activity(enum.Enum, shape=2):
 class PE(wiring.Component):
     """Multiply-accumulate over the slices of one layer after another.
 
-    ``sum[row] += codebook[code] * value`` for each entry of a slice; END requantizes and clears all
-    rows (`rtl/drain.py`).
+    ``sum[row] += codebook[code] * value`` for each entry of a slice; rows to drain come in order,
+    each with its bias and shift, and are requantized and cleared (`rtl/drain.py`).
 
     **Latency**: an entry's sum is updated `LATENCY` cycles after its fetch. **Throughput**: one
-    entry per cycle, also across slices and when neighbouring entries hit the same row (the sum is
-    forwarded); `bias_words` cycles per row in a drain. **Overflow**: none, the compiler bounds
-    every subset of a row's terms. After reset all sums are cleared first, `rows_per_pe` cycles in
+    entry or drained row per cycle, also across slices and when neighbouring entries hit the same
+    row (the sum is forwarded). **Overflow**: none, the compiler bounds every subset of a row's
+    terms. After reset all sums are cleared first, `rows_per_pe` cycles in
     which `i` is not ready.
 
     Parameters
@@ -61,8 +61,8 @@ class PE(wiring.Component):
 
     Members
     -------
-    i : In(stream of slice_layout)
-        Slices (count >= 1) and ENDs.
+    i : In(stream of work_layout)
+        Slices (count >= 1), and behind a layer's slices all its rows to drain.
     o : Out(stream of token_layout)
         Output activations of one layer after another; the last token of each has `last`.
     layers : In(ArrayLayout(layer_layout, 2))
@@ -93,7 +93,7 @@ class PE(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "i": In(stream.Signature(slice_layout(config))),
+                "i": In(stream.Signature(work_layout(config))),
                 "o": Out(stream.Signature(token_layout(config, 0))),
                 "layers": In(data.ArrayLayout(layer_layout(config), 2)),
                 "write": In(WriteSignature(config)),
@@ -108,7 +108,7 @@ class PE(wiring.Component):
         """Fetch, look up, accumulate, drain: operations stay in order from end to end."""
         m = Module()
         config = self._config
-        m.submodules.queue = queue = Queue(slice_layout(config), depth=config.queue_depth)
+        m.submodules.queue = queue = Queue(work_layout(config), depth=config.queue_depth)
         m.submodules.fetch = fetch = Fetch(config)
         m.submodules.weights = weights = WeightMemory(
             width=config.entry_bits, depth=config.weight_depth, spram=config.spram
@@ -125,13 +125,10 @@ class PE(wiring.Component):
             with m.If(clear_row == config.rows_per_pe - 1):
                 m.d.sync += self.cleared.eq(1)
 
-        # The word is there: masks split an entry; a bias is gathered word by word.
+        # The word is there: masks split an entry.
         word = weights.data
         layer = select_layer(self.layers, fetch.parity)
         code = Cat(*reversed(list(word[-8:]))) & layer.code_mask
-        bias = Signal(config.bias_words * config.entry_bits, reset_less=True)
-        with m.If(fetch.drain):
-            m.d.sync += bias.eq(Cat(bias, word)[config.entry_bits :])
         with m.If(fetch.mac):
             filler = layer.zero_code & ~code.any()
             m.d.sync += self.activity.eq(Mux(filler, Activity.FILLER, Activity.BUSY))
@@ -146,21 +143,25 @@ class PE(wiring.Component):
                     "take": 1,
                     "row": config.row_bits,
                     "last": 1,
-                    "operand": fetch.value.shape(),
+                    "body": config.bias_bits,
+                    "sign": 1,
                 }
             )
         )
         m.d.comb += [
-            operation.valid.eq(fetch.mac | (fetch.drain & fetch.row_done)),
+            operation.valid.eq(fetch.mac | fetch.drain),
             operation.take.eq(fetch.drain),
             operation.row.eq(Mux(fetch.mac, word & layer.row_mask, fetch.row)),
             operation.last.eq(fetch.last),
-            operation.operand.eq(fetch.value),
+            operation.body.eq(fetch.body),
+            operation.sign.eq(fetch.sign),
         ]
         delayed = delay(m, operation, Codebook.LATENCY)
-        last = delay(m, delayed.last, Accumulator.LATENCY)
-        row = delay(m, delayed.row, Accumulator.LATENCY)
-        drained_bias = delay(m, bias, Codebook.LATENCY + Accumulator.LATENCY - 1)
+        operand = Cat(delayed.body[: config.activation_bits], delayed.sign).as_signed()
+        last, row, bias = (
+            delay(m, field, Accumulator.LATENCY)
+            for field in (delayed.last, delayed.row, delayed.body)
+        )
         # The drain is done with a layer when its last row is listed.
         with m.If(delay(m, drain.valid & drain.last, Drain.LATENCY - 1)):
             m.d.sync += self.drained_parity.eq(~self.drained_parity)
@@ -181,13 +182,13 @@ class PE(wiring.Component):
             accumulator.valid.eq(delayed.valid),
             accumulator.take.eq(delayed.take),
             accumulator.row.eq(delayed.row),
-            accumulator.operand.eq(delayed.operand),
+            accumulator.operand.eq(operand),
             accumulator.weight.eq(codebook.weight),
             accumulator.clear.eq(~self.cleared),
             accumulator.clear_row.eq(clear_row),
             drain.valid.eq(accumulator.taken),
             drain.sum.eq(accumulator.sum),
-            Cat(drain.bias, drain.shift).eq(drained_bias),
+            Cat(drain.bias, drain.shift).eq(bias),
             drain.row.eq(row),
             drain.last.eq(last),
             drain.layer.eq(select_layer(self.layers, self.drained_parity)),

@@ -35,7 +35,7 @@ class Sequencer(wiring.Component):
     alone, on the set that the array's next layer will get.
 
     A run is computed when every PE has drained its last layer, or the tile is done. The next one
-    can start then, while results still leave the PEs' lists; only its END waits until they have.
+    can start then, while results still leave the PEs' lists; only its drain waits until they have.
 
     **Latency**: the input is scanned in the cycle after `start`. Reading a record takes
     `record_cycles`, which pass while the layer before still works; the first layer's record is read
@@ -256,7 +256,7 @@ class Sequencer(wiring.Component):
                         self.i_merge.ready.eq(self.o_array.ready),
                     ]
                 with m.Else():
-                    # The lists must be empty before END makes the PEs fill them again.
+                    # The lists must be empty before a drain fills them again.
                     hold = self.i_store.p.last & collecting
                     m.d.comb += [
                         self.o_array.p.eq(self.i_store.p),

@@ -5,7 +5,7 @@ Ref: Han et al., "EIE", ISCA 2016. Rows are dealt to PEs; each PE works through 
 column of every broadcast activation. A queue per PE evens out slices of unequal length.
 """
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -29,8 +29,8 @@ __all__ = ["SparseArray"]
 class SparseArray(wiring.Component):
     """Matrix-vector products of one layer after another, activations in any order.
 
-    The token with `last` closes the layer's input: after it END goes to every queue. Zeros are
-    dropped here, so a closing zero costs no PE a cycle.
+    The token with `last` closes the layer's input: after it every queue gets the rows to drain, one
+    per cycle, each with its bias. Zeros are dropped here, so a closing zero costs no PE a cycle.
 
     **Latency**: `ColumnRecords.LATENCY` cycles from `i` to the queues; from the output lists to `o`
     a cycle for each level of the merge tree and one more. **Throughput**: one activation per cycle
@@ -117,51 +117,52 @@ class SparseArray(wiring.Component):
             self.i.ready.eq(inputs.i.ready),
         ]
 
-        # A token holds an activation, an END, or both: then the END follows in the next cycle. So
-        # in each stage it is one of them or none, and whether the queues have room is known from
-        # flip-flops through one gate per PE and a tree of ANDs.
+        # A token holds an activation, the end of its layer, or both: then the layer's rows follow
+        # in the next cycles. Each stage holds an activation, a row to drain or nothing, and whether
+        # the queues have room is known from flip-flops through one gate per PE and a tree of ANDs.
         advance, closing = Signal(), Signal()
-        value_q, act_q, end_q = token.value, Signal(), Signal()
+        act, draining = Signal(), Signal()
+        row = Signal(config.row_bits)
+        layer = select_layer(self.layers, inputs.o.p.parity)
+        last_row = row == layer.last_row[: config.row_bits]
         m.d.comb += [
-            act_q.eq(valid & token.value.any() & ~closing),
-            end_q.eq(closing | (valid & token.last & ~token.value.any())),
+            draining.eq(closing | (valid & token.last & ~token.value.any())),
+            act.eq(valid & token.value.any() & ~closing),
+            columns.drain.eq(draining),
             columns.slot.eq(token.slot),
-            columns.layer.eq(select_layer(self.layers, inputs.o.p.parity)),
+            columns.value.eq(token.value),
+            columns.row.eq(row),
+            columns.layer.eq(layer),
             columns.advance.eq(advance),
-            inputs.o.ready.eq(advance & ~closing),
+            inputs.o.ready.eq(advance & Mux(draining, last_row, ~token.last)),
         ]
-        with m.If(advance):
-            m.d.sync += closing.eq(act_q & token.last)
-        in_flight = [act_q]
+        with m.If(advance & valid & token.last):
+            m.d.sync += closing.eq(~(draining & last_row))
+            with m.If(draining):
+                m.d.sync += row.eq(Mux(last_row, 0, row + 1))
+        filled_q, acts = act | draining, [act]
         for stage in range(1, ColumnRecords.LATENCY + 1):
-            value_next = Signal(config.activation_bits, name=f"value_q{stage}", reset_less=True)
-            act_next = Signal(name=f"act_q{stage}")
-            end_next = Signal(name=f"end_q{stage}")
+            filled_next, act_next = Signal(name=f"filled_q{stage}"), Signal(name=f"act_q{stage}")
             with m.If(advance):
-                m.d.sync += [value_next.eq(value_q), act_next.eq(act_q), end_next.eq(end_q)]
-            value_q, act_q, end_q = value_next, act_next, end_next
-            in_flight.append(act_q)
+                m.d.sync += [filled_next.eq(filled_q), act_next.eq(acts[-1])]
+            filled_q = filled_next
+            acts.append(act_next)
 
         rooms = Signal(config.n_pes)
         push = Signal()
         m.d.comb += [
-            push.eq((act_q | end_q) & rooms.all()),
-            self.blocked.eq((act_q | end_q) & ~rooms.all()),
+            push.eq(filled_q & rooms.all()),
+            self.blocked.eq(filled_q & ~rooms.all()),
             advance.eq(~self.blocked),
-            self.broadcasting.eq(Cat(*in_flight).any()),
+            self.broadcasting.eq(Cat(*acts).any()),
         ]
 
         for k, pe in enumerate(pes):
             m.submodules[f"pe_{k}"] = pe
-            wanted = Signal(name=f"wanted_{k}")
             m.d.comb += [
-                wanted.eq(end_q | columns.filled[k]),
-                rooms[k].eq(pe.i.ready | ~wanted),
-                pe.i.valid.eq(push & wanted),
-                pe.i.p.base.eq(columns.bases[k]),
-                pe.i.p.count.eq(columns.counts[k]),
-                pe.i.p.value.eq(value_q),
-                pe.i.p.end.eq(end_q),
+                rooms[k].eq(pe.i.ready | ~columns.filled[k]),
+                pe.i.valid.eq(push & columns.filled[k]),
+                pe.i.p.eq(columns.work[k]),
                 pe.layers.eq(self.layers),
                 pe.selected.eq(self.write.pe == k),
                 self.activities[k].eq(pe.activity),

@@ -91,10 +91,10 @@ class TileDrain(wiring.Component):
             m.d.sync += left.eq(left - 1)
             m.d.comb += final_row.eq(ending & (left == 1))
         m.submodules.biases = biases = memory.Memory(
-            shape=config.sum_bits - 1 + config.shift_bits, depth=config.tile_bias_depth, init=[]
+            shape=config.bias_bits, depth=config.tile_bias_depth, init=[]
         )
         read_port, write_port = biases.read_port(), biases.write_port()
-        bias_q2 = Signal(config.sum_bits - 1 + config.shift_bits, reset_less=True)
+        bias_q2 = Signal(config.bias_bits, reset_less=True)
         with m.If(self.start):
             m.d.sync += read_port.addr.eq(self.layer.tile_bias_base)
         with m.Elif(fetch):

@@ -173,16 +173,13 @@ class ImageModel:
         """Weights (slots, columns), bias and shift (slots,) as the PEs see them."""
         config = self.config
         rows, n_pes = record["last_row"] + 1, config.n_pes
-        assert record["last_drain_word"] == rows * config.bias_words - 1
         weights = np.zeros((rows * n_pes, columns), dtype=np.int64)
         biases = []
         for slot in range(rows * n_pes):
-            memory = self.memories[Section.WEIGHTS, slot % n_pes]
-            first = record["bias_base"] + slot // n_pes * config.bias_words
-            words = [memory[first + k] << k * config.entry_bits for k in range(config.bias_words)]
-            biases.append(self.bias(sum(words)))
+            memory = self.memories[Section.COLUMNS, slot % n_pes]
+            biases.append(self.bias(memory[record["bias_base"] + slot // n_pes]))
         for pe in range(n_pes):
-            memory = self.memories[Section.WEIGHTS, pe]
+            memory = self.memories.get((Section.WEIGHTS, pe), {})
             for column in range(columns):
                 for address in self.entries(record, pe, column):
                     entry = memory[address]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Plain layers, their place in the memories and small bench helpers for tests of rtl blocks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,21 +15,20 @@ from gossamer.rtl.formats import (
     pack_bias,
     pack_columns,
     pack_entries,
-    pack_tile_bias,
     pack_tile_words,
     program_fields,
 )
 from gossamer.sim.streams import random_pauses
 
 SMALL = EngineConfig(
-    n_pes=1, sum_bits=32, entry_bits=18, weight_depth=512, rows_per_pe=16, column_words=32,
+    n_pes=1, sum_bits=32, entry_bits=18, weight_depth=512, rows_per_pe=16, column_words=64,
     count_bits=3, codebook_depth=64, queue_depth=4, max_layers=4, input_depth=32, output_depth=32,
     rx_bytes=256, decoder_bits=0,
 )  # fmt: skip
 """An engine that elaborates and simulates quickly."""
 
 TINY = EngineConfig(
-    n_pes=1, sum_bits=24, entry_bits=12, weight_depth=16, rows_per_pe=2, column_words=2,
+    n_pes=1, sum_bits=24, entry_bits=10, weight_depth=16, rows_per_pe=2, column_words=2,
     count_bits=2, codebook_depth=4, queue_depth=2, max_layers=1, input_depth=4, output_depth=2,
     rx_bytes=128, decoder_bits=0,
 )  # fmt: skip
@@ -167,13 +166,29 @@ class Grid:
     counts: list[np.ndarray]
 
 
+def bias_word(layer: GridLayer, row: int, config: EngineConfig) -> int:
+    """Bias and shift of a row as a PE gets them."""
+    return pack_bias(int(layer.bias[row]), int(layer.shift[row]), config)
+
+
+def slice_work(base: int, count: int, value: int) -> dict:
+    """A slice as a PE's queue takes it."""
+    body = {"slice": {"value": value & 0xFF, "count": count, "base": base}}
+    return {"body": body, "drain": 0}
+
+
+def drain_work(words: Iterable[int]) -> list[dict]:
+    """Rows to drain as a PE's queue takes them."""
+    return [{"body": {"bias": word}, "drain": 1} for word in words]
+
+
 def place(config: EngineConfig, layers: Sequence[GridLayer], *, wide: bool = False) -> Grid:
     """Place layers one after the other, all biases in front, as a compiler may do it."""
     words: list[tuple[Section, int, int, int]] = []
     records, all_bases, all_counts = [], [], []
     rows = [len(layer.bias) // config.n_pes for layer in layers]
-    next_bias, next_column, next_code = 0, 0, 0
-    next_entry = [sum(rows) * config.bias_words] * config.n_pes
+    next_bias, next_column, next_code = 0, sum(rows), 0
+    next_entry = [0] * config.n_pes
     for layer, n_rows in zip(layers, rows, strict=True):
         size = len(layer.codebook)
         next_code = -(-next_code // size) * size
@@ -182,11 +197,8 @@ def place(config: EngineConfig, layers: Sequence[GridLayer], *, wide: bool = Fal
         bases = np.zeros_like(counts)
         for pe in range(config.n_pes):
             for local in range(n_rows):
-                slot = local * config.n_pes + pe
-                packed = pack_bias(int(layer.bias[slot]), int(layer.shift[slot]), config)
-                for k, word in enumerate(packed):
-                    address = next_bias + local * config.bias_words + k
-                    words.append((Section.WEIGHTS, pe, address, word))
+                word = bias_word(layer, local * config.n_pes + pe, config)
+                words.append((Section.COLUMNS, pe, next_bias + local, word))
             codes = layer.codes[pe :: config.n_pes]
             for column in range(n_cols):
                 (local_rows,) = np.nonzero(codes[:, column] >= 0)
@@ -224,10 +236,9 @@ def place(config: EngineConfig, layers: Sequence[GridLayer], *, wide: bool = Fal
                 "row_mask": (1 << ceil_log2(n_rows)) - 1,
                 "low": layer.low,
                 "high": layer.high,
-                "last_drain_word": n_rows * config.bias_words - 1,
             }
         )
-        next_bias += n_rows * config.bias_words
+        next_bias += n_rows
         next_column += n_groups
         next_code += size
         all_bases.append(bases)
@@ -343,7 +354,7 @@ def place_tile(config: EngineConfig, layers: Sequence[GridLayer]) -> Grid:
         blocks = -(-rows // config.tile_rows)
         for row in range(blocks * config.tile_rows):
             bias, shift = (layer.bias[row], layer.shift[row]) if row < rows else (0, 0)
-            value = pack_tile_bias(int(bias), int(shift), config)
+            value = pack_bias(int(bias), int(shift), config)
             words.append((Section.TILE_BIASES, 0, next_bias + row, value))
         size = 1 << config.tile_code_bits
         next_code = -(-next_code // size) * size

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Memories of the sparse array's PEs, filled layer by layer: first all biases, then the entries."""
+"""Memories of the sparse array's PEs, filled layer by layer.
+
+Column records hold all layers' biases first, then a layer's records after the other's.
+"""
 
 import numpy as np
 
@@ -65,14 +68,13 @@ class ArrayMemory:
     def add_biases(self, layer: QuantizedLayer, slots: Ints, n_slots: int) -> int:
         """Append a layer's biases and shifts; slots without a row get 0. Returns the base."""
         config = self._config
-        words = np.zeros((n_slots, config.bias_words), dtype=np.int64)
+        words = [0] * n_slots
         for slot, bias, shift in zip(slots, layer.bias, layer.shift, strict=True):
             words[slot] = pack_bias(int(bias), int(shift), config)
-        by_row = words.reshape(-1, config.n_pes, config.bias_words)
-        base = int(self._used[0])
-        for pe, memory in enumerate(self._words[Section.WEIGHTS]):
-            memory.add(base, by_row[:, pe].reshape(-1).tolist())
-        self._used += by_row.shape[0] * config.bias_words
+        base = self._records
+        for pe, memory in enumerate(self._words[Section.COLUMNS]):
+            memory.add(base, words[pe :: config.n_pes])
+        self._records += n_slots // config.n_pes
         return base
 
     def add_entries(

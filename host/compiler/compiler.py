@@ -120,7 +120,7 @@ def compile_network(network: QuantizedNetwork, config: EngineConfig) -> Image:
             fields |= tile.add(layer, at.form, at.column_slots)
         else:
             fields |= array.add_entries(layer, at.slots, at.column_slots, at.n_columns)
-            fields |= _array_fields(at, bias_bases[k], config)
+            fields |= _array_fields(at, bias_bases[k], config.n_pes)
         # Fields of the other unit are 0; those of the tile do not exist without one.
         record = {name: fields.get(name, 0) for name, *_ in program_fields(config)}
         placed.append(PlacedLayer(layer.name, record, at.slots, at.n_slots))
@@ -182,15 +182,14 @@ def _shared_fields(
     }
 
 
-def _array_fields(at: Placement, bias_base: int, config: EngineConfig) -> dict[str, int]:
+def _array_fields(at: Placement, bias_base: int, n_pes: int) -> dict[str, int]:
     """Fields that tell the array of a layer's rows."""
-    rows = at.n_slots // config.n_pes
+    rows = at.n_slots // n_pes
     return {
         "from_merge": int(at.from_merge),
         "last_row": rows - 1,
         "bias_base": bias_base,
         "row_mask": (1 << ceil_log2(rows)) - 1,
-        "last_drain_word": rows * config.bias_words - 1,
     }
 
 

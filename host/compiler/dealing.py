@@ -17,7 +17,11 @@ Ints = npt.NDArray[np.int64]
 
 
 def deal_rows(nonzeros: Ints, n_pes: int) -> Ints:
-    """Deal rows to PEs: most nonzeros first, each to the PE with the least work and a free place.
+    """Deal rows to PEs so that their nonzeros balance.
+
+    Most nonzeros first, each to the PE with the least work and a free place (Graham's rule of the
+    longest processing time). Where rows do not divide evenly, the PEs that get one more are then
+    too full, so rows change places until that evens nothing out any more.
 
     Parameters
     ----------
@@ -31,14 +35,41 @@ def deal_rows(nonzeros: Ints, n_pes: int) -> Ints:
         Slot of each row.
     """
     places = -(-len(nonzeros) // n_pes)
-    slots = np.empty(len(nonzeros), dtype=np.int64)
+    row_at = np.full((places, n_pes), -1)
     heap = [(0, 0, pe) for pe in range(n_pes)]  # work, rows, PE
     for row in np.argsort(-nonzeros, kind="stable"):
         work, rows, pe = heapq.heappop(heap)
-        slots[row] = rows * n_pes + pe
+        row_at[rows, pe] = row
         if rows + 1 < places:
             heapq.heappush(heap, (work + int(nonzeros[row]), rows + 1, pe))
+    _even_out(row_at, nonzeros)
+    taken = row_at.reshape(-1) >= 0
+    slots = np.empty(len(nonzeros), dtype=np.int64)
+    slots[row_at.reshape(-1)[taken]] = np.flatnonzero(taken)
     return slots
+
+
+def _even_out(row_at: Ints, nonzeros: Ints) -> None:
+    """Exchange rows of the fullest and the emptiest PE while that brings them closer together.
+
+    `row_at` (places, PEs) holds rows, or -1 where there is none. Each step lowers the sum of the
+    squares of the PEs' work, so it ends.
+    """
+    weights = np.where(row_at >= 0, nonzeros[row_at], 0)
+    work = weights.sum(axis=0)
+    while True:
+        full, empty = int(np.argmax(work)), int(np.argmin(work))
+        gap = int(work[full] - work[empty])
+        change = weights[:, full, None] - weights[None, :, empty]
+        left = np.abs(gap - 2 * change)
+        if not (left < gap).any():
+            return
+        here, there = np.unravel_index(np.argmin(left), left.shape)
+        for grid in (row_at, weights):
+            grid[here, full], grid[there, empty] = grid[there, empty], grid[here, full]
+        moved = int(change[here, there])
+        work[full] -= moved
+        work[empty] += moved
 
 
 def grouped_slots(n_rows: int, n_pes: int) -> int:

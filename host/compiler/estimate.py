@@ -130,7 +130,7 @@ def array_estimate(
     spread = load.squares - np.square(load.entries) / columns
     deviations = np.sqrt(np.maximum(spread * met * (1 - met), 0))
     busiest = _expected_maximum(means, deviations) * _queue_loss(load, config)
-    drain = float(load.rows_per_pe * config.bias_words)
+    drain = float(load.rows_per_pe)
     inputs = active * columns
     if before is None:
         broadcast = columns / 4 * (4 * active + (1 - active) ** 4)

@@ -255,15 +255,15 @@ def _deal(
 def _array_totals(
     layers: Sequence[QuantizedLayer], placements: Sequence[Placement], config: EngineConfig
 ) -> list[Claim]:
-    """What the fullest PE needs of weight memory, and all need of column records."""
+    """What the fullest PE needs of weight memory, and all need of column records and biases."""
     weights = np.zeros(config.n_pes, dtype=np.int64)
     columns = 0
     for layer, at in zip(layers, placements, strict=True):
         if at.unit == ARRAY:
             shape = (config.n_pes, at.n_columns)
             counts = slice_counts(layer, at.slots, at.column_slots, shape)
-            weights += at.n_slots // config.n_pes * config.bias_words + counts.sum(axis=1)
-            columns += column_words(counts, config)[0]
+            weights += counts.sum(axis=1)
+            columns += column_words(counts, config)[0] + at.n_slots // config.n_pes
     remedy = "a lower density, fewer layers, or an engine with more PEs or memory"
     return [
         Claim("weight words per PE", int(weights.max()), config.weight_depth, remedy),

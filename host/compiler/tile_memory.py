@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...rtl.config import EngineConfig, ceil_log2
-from ...rtl.formats import Section, pack_tile_bias, pack_tile_words, section
+from ...rtl.formats import Section, pack_bias, pack_tile_words, section
 from .quantize import Ints, QuantizedLayer
 
 __all__ = ["GROUP", "TileForm", "TileMemory", "stored_entries"]
@@ -126,7 +126,7 @@ class TileMemory:
         words = pack_tile_words(positions.reshape(shape), stored.reshape(shape), config)
         self._weights.append(words.transpose(1, 0, 2, 3).reshape(lanes, -1))
         self._biases += [
-            pack_tile_bias(int(bias), int(shift), config)
+            pack_bias(int(bias), int(shift), config)
             for bias, shift in zip(layer.bias, layer.shift, strict=True)
         ]
         self._biases += [0] * (form.blocks * lanes - layer.n_rows)

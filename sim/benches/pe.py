@@ -11,7 +11,8 @@ from ...host import golden
 from ...host.compiler.compiler import Image, compile_network
 from ...host.compiler.quantize import Ints, QuantizedLayer, QuantizedNetwork
 from ...rtl.config import EngineConfig
-from ...rtl.layouts import slice_layout, token_layout
+from ...rtl.formats import pack_bias
+from ...rtl.layouts import token_layout, work_layout
 from ...rtl.pe import PE
 from .drive import pauses, receive, reset, send, watch, write_image
 from .vectors import pack_layer, random_inputs, random_network
@@ -31,20 +32,22 @@ def top() -> PE:
 
 def slices(
     layer: QuantizedLayer, q: Ints, column_slots: Ints, first_entry: int
-) -> Iterator[dict[str, int]]:
-    """Slices of the nonzero inputs in the order of their columns, then END."""
+) -> Iterator[dict[str, Any]]:
+    """Slices of the nonzero inputs in the order of their columns."""
     counts = np.diff(layer.column_starts)
     base = first_entry
     for column in np.argsort(column_slots):
         if counts[column] and q[column]:
-            yield {
-                "base": base,
-                "count": int(counts[column]),
-                "value": int(q[column]) & 0xFF,
-                "end": 0,
-            }
+            part = {"value": int(q[column]) & 0xFF, "count": int(counts[column]), "base": base}
+            yield {"body": {"slice": part}, "drain": 0}
         base += int(counts[column])
-    yield {"base": 0, "count": 0, "value": 0, "end": 1}
+
+
+def rows(layer: QuantizedLayer, slots: Ints) -> Iterator[dict[str, Any]]:
+    """Rows to drain in the order of their slots."""
+    for row in np.argsort(slots):
+        bias = pack_bias(int(layer.bias[row]), int(layer.shift[row]), CONFIG)
+        yield {"body": {"bias": bias}, "drain": 1}
 
 
 def tokens(values: Ints, slots: Ints, keep_zeros: bool) -> list[tuple[int, int, int]]:
@@ -60,14 +63,15 @@ def tokens(values: Ints, slots: Ints, keep_zeros: bool) -> list[tuple[int, int, 
 
 def layer_traffic(
     network: QuantizedNetwork, image: Image, q: Ints
-) -> Iterator[tuple[list[dict[str, int]], list[tuple[int, int, int]]]]:
+) -> Iterator[tuple[list[dict[str, Any]], list[tuple[int, int, int]]]]:
     """What goes into the PE and what must come out, layer by layer."""
     outputs = golden.run_layers(network, q[None])
     values, column_slots = q, np.arange(len(q))
-    entry = sum(layer.n_rows for layer in network.layers) * CONFIG.bias_words
+    entry = 0
     for layer, placed, out in zip(network.layers, image.layers, outputs, strict=True):
         wanted = tokens(out[0], placed.slots, bool(placed.record["keep_zeros"]))
-        yield list(slices(layer, values, column_slots, entry)), wanted
+        work = [*slices(layer, values, column_slots, entry), *rows(layer, placed.slots)]
+        yield work, wanted
         entry += len(layer.codes)
         values, column_slots = out[0], placed.slots
 
@@ -88,7 +92,7 @@ async def layers_match_golden(dut: Any, share: float, density: float) -> None:
     cocotb.start_soon(watch(dut, "o"))
     dut.selected.value = 1
     await write_image(dut, image)
-    pack, layout = slice_layout(CONFIG), token_layout(CONFIG, 0)
+    pack, layout = work_layout(CONFIG), token_layout(CONFIG, 0)
     inputs = random_inputs(4, network, 4, 0.6)
     sent, wanted = [], []
     for q in inputs:

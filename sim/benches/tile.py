@@ -11,7 +11,7 @@ from cocotb.triggers import ReadOnly
 from ...host.compiler.quantize import Ints
 from ...rtl.arith import activation_limits
 from ...rtl.config import EngineConfig
-from ...rtl.formats import Section, Unit, pack_tile_bias, pack_tile_words, program_fields
+from ...rtl.formats import Section, Unit, pack_bias, pack_tile_words, program_fields
 from ...rtl.layouts import vector_layout
 from ...rtl.tile import TensorTile
 from .drive import reset, step, unsigned
@@ -81,7 +81,7 @@ def random_layer(rng: np.random.Generator, place: int, passes: int) -> TileLayer
     base, bias_base, code_base = 256 * place, 32 * place, CODES * place
     words = [(Section.CODEBOOK, 0, code_base + k, int(v) & 0xFFFF) for k, v in enumerate(codebook)]
     words += [
-        (Section.TILE_BIASES, 0, bias_base + k, pack_tile_bias(int(b), int(s), CONFIG))
+        (Section.TILE_BIASES, 0, bias_base + k, pack_bias(int(b), int(s), CONFIG))
         for k, (b, s) in enumerate(zip(bias, shift, strict=True))
     ]
     packed = pack_tile_words(positions, codes, CONFIG)

@@ -9,7 +9,7 @@ from rtl_models import SMALL, TINY
 
 RANGES = {
     "n_pes": (1, 64),
-    "entry_bits": (12, 36),
+    "entry_bits": (10, 36),
     "weight_depth": (16, 65536),
     "rows_per_pe": (2, 1024),
     "column_words": (2, 65536),
@@ -102,9 +102,9 @@ def test_largest_number_of_rows_for_a_count():
 
 def test_derived_widths():
     assert (SMALL.row_bits, SMALL.pe_bits, SMALL.base_bits, SMALL.shift_bits) == (4, 0, 9, 5)
-    assert (SMALL.bias_words, SMALL.wide_count_bits, SMALL.column_bits) == (2, 6, 33)
+    assert (SMALL.bias_bits, SMALL.wide_count_bits, SMALL.column_bits) == (36, 6, 36)
     assert (SMALL.slot_bits, SMALL.max_payload) == (5, 112)
-    assert (TINY.row_bits, TINY.base_bits, TINY.bias_words, TINY.slot_bits) == (1, 4, 3, 2)
+    assert (TINY.row_bits, TINY.base_bits, TINY.bias_bits, TINY.slot_bits) == (1, 4, 28, 2)
     default = EngineConfig()
     assert (default.row_bits, default.pe_bits, default.base_bits) == (8, 4, 15)
     assert (default.slot_bits, default.column_bits) == (12, 55)

@@ -51,9 +51,7 @@ def test_network_equals_golden(config, share):
             assert got.tolist() == want[k].tolist(), f"vector {k}"
             check_counters(counters, config)
             assert counters["busy"] > 0
-            assert counters["drain"] == sum(
-                layer.result_slots * config.bias_words for layer in image.layers
-            )
+            assert counters["drain"] == sum(layer.result_slots for layer in image.layers)
 
     talk(config, conversation, share)
 
@@ -85,7 +83,7 @@ def test_random_networks(seed):
 def test_smallest_engine():
     """Every parameter at its minimum, counters left out."""
     config = replace(TINY, counters=False)
-    image, q, want = example(config, (4, 2), weight_density=1.0, code_bits=2)
+    image, q, want = example(config, (4, 1), weight_density=1.0, code_bits=2)
 
     async def conversation(host):
         assert (
@@ -150,9 +148,8 @@ def test_two_runs_queued(moments):
 
 @pytest.mark.parametrize("density", [0.0, 1.0])
 def test_shortest_runs_queued(density):
-    """One row with its bias in one word: results follow the input as soon as they ever can."""
+    """One row: results follow the input as soon as they ever can."""
     config = replace(SMALL, entry_bits=36)
-    assert config.bias_words == 1
     network = random_network(np.random.default_rng(1), (4, 1), sum_bits=32, weight_density=density)
     image = compile_network(network, config)
     q = random_inputs(np.random.default_rng(2), network, 4)

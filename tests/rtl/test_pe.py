@@ -14,6 +14,8 @@ from rtl_models import (
     PAUSES,
     SMALL,
     GridLayer,
+    bias_word,
+    drain_work,
     drained,
     layer_values,
     pauses,
@@ -21,6 +23,7 @@ from rtl_models import (
     random_layer,
     random_vector,
     simulate,
+    slice_work,
     wait,
     write_words,
 )
@@ -34,7 +37,6 @@ CONFIGS = [
     ),
 ]  # fmt: skip
 IDS = ["18 bits", "12 bits", "36 bits"]
-END = {"base": 0, "count": 0, "value": 0, "end": 1}
 
 
 @dataclass
@@ -49,15 +51,13 @@ class Work:
     def slices(self, grid):
         counts, bases = grid.counts[self.number][0], grid.bases[self.number][0]
         return [
-            {
-                "base": int(bases[k]),
-                "count": int(counts[k]),
-                "value": int(self.q[k]) & 0xFF,
-                "end": 0,
-            }
+            slice_work(int(bases[k]), int(counts[k]), int(self.q[k]))
             for k in self.order
             if counts[k] and self.q[k]
         ]
+
+    def rows(self, config):
+        return drain_work(bias_word(self.layer, row, config) for row in range(len(self.layer.bias)))
 
     def tokens(self):
         return drained(self.layer.model(self.q), self.layer.keep_zeros)
@@ -73,10 +73,10 @@ async def load(ctx, dut, words):
 
 
 async def feed_layers(ctx, dut, config, grid, works, left, gaps=None):
-    """Slices, then END: no earlier than a PE in an engine would get them.
+    """Slices, then rows to drain: no earlier than a PE in an engine would get them.
 
-    Parameters of a layer change once the layer before the last has left, END follows once the last
-    layer has.
+    Parameters of a layer change once the layer before the last has left, the rows follow once the
+    last layer has.
     """
     for k, work in enumerate(works):
         while left[0] < k - 1:
@@ -86,7 +86,7 @@ async def feed_layers(ctx, dut, config, grid, works, left, gaps=None):
         await send(ctx, dut.i, work.slices(grid), gaps)
         while left[0] < k:
             await ctx.tick()
-        await send(ctx, dut.i, [END], gaps)
+        await send(ctx, dut.i, work.rows(config), gaps)
 
 
 def check(config, layers, works, share=0.0):
@@ -147,7 +147,7 @@ def test_random_layers(config, share):
     filler = sum(
         int((work.layer.codes[:, work.q != 0] == 0).sum()) for work in works if work.layer.zero_code
     )
-    drains = sum(len(work.layer.bias) * config.bias_words for work in works)
+    drains = sum(len(work.layer.bias) for work in works)
     assert activities.count(Activity.BUSY) == entries - filler
     assert activities.count(Activity.FILLER) == filler > 0
     assert activities.count(Activity.DRAIN) == drains
@@ -211,7 +211,7 @@ def test_extreme_products(weight):
 
 
 def test_layer_without_entries():
-    """Only END: the biases come out, and of zeros only the last."""
+    """Only rows to drain: the biases come out, and of zeros only the last."""
     layer = simple_layer(np.full((16, 3), -1))
     biased = replace(layer, bias=np.arange(16) - 8)
     check(SMALL, [layer], [in_order(layer, [1, 2, 3])] * 2)
@@ -219,9 +219,8 @@ def test_layer_without_entries():
 
 
 def test_one_row_layers_in_neighbouring_cycles():
-    """Bias and shift in one word: a drain takes a single cycle, parameters change with each."""
+    """A drain takes a single cycle, parameters change with each."""
     config = CONFIGS[2]
-    assert config.bias_words == 1
     layers = [
         simple_layer([[1]], codebook=(0, 100), high=50),
         simple_layer([[1]], codebook=(0, 100), signed_in=False, signed_out=False, low=0, high=255),
@@ -243,7 +242,7 @@ def test_latency_and_rate():
     async def bench(ctx):
         await load(ctx, dut, grid.words)
         ctx.set(dut.layers[0], layer_values(grid.records[0], SMALL))
-        await send(ctx, dut.i, [*work.slices(grid), END])
+        await send(ctx, dut.i, [*work.slices(grid), *work.rows(SMALL)])
 
     async def use(ctx):
         ctx.set(dut.o.ready, 1)
@@ -258,7 +257,7 @@ def test_latency_and_rate():
 
     simulate(dut, bench, use)
     # The first slice passes the queue, is taken by the fetch, and shows two cycles later.
-    drain = 16 * SMALL.bias_words
+    drain = 16
     first = activities.index(Activity.BUSY)
     assert first == 4 - 1  # `use` starts a cycle after the first slice
     work_done = [Activity.BUSY] * n + [Activity.DRAIN] * drain
@@ -267,7 +266,7 @@ def test_latency_and_rate():
     rows = [row for row in outputs if row is not None]
     assert rows == [*range(n), 15]
     places = [k for k, row in enumerate(outputs) if row is not None]
-    assert np.diff(places[:n]).tolist() == [SMALL.bias_words] * (n - 1)
+    assert np.diff(places[:n]).tolist() == [1] * (n - 1)
 
 
 def test_queue_takes_its_depth():
@@ -341,7 +340,7 @@ def test_reset_in_mid_stream():
     async def run(ctx, part):
         for k, work in enumerate(part):
             ctx.set(dut.layers[k % 2], layer_values(grid.records[work.number], SMALL))
-            await send(ctx, dut.i, [*work.slices(grid), END])
+            await send(ctx, dut.i, [*work.slices(grid), *work.rows(SMALL)])
             want.append(work.tokens())
             got.append(as_tuples(await receive(ctx, dut.o, len(want[-1]))))
 
@@ -349,7 +348,7 @@ def test_reset_in_mid_stream():
         await load(ctx, dut, grid.words)
         for length in range(0, 60, 3):
             # Stuff the PE without regard for what comes out, then cut it short.
-            stuff = [*works[0].slices(grid), END, *works[1].slices(grid)]
+            stuff = [*works[0].slices(grid), *works[0].rows(SMALL), *works[1].slices(grid)]
             for index in range(2):
                 values = layer_values(grid.records[works[index].number], SMALL)
                 ctx.set(dut.layers[index], values)

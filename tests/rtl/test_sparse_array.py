@@ -184,7 +184,7 @@ TWO_PES = replace(SMALL, n_pes=2)
 
 @pytest.mark.parametrize("empty", [[], [0], [3], [0, 1, 2, 3]], ids=lambda c: f"empty {c}")
 def test_last_token_and_empty_columns(empty):
-    """END leaves with the last token even if it is zero or its column empty for every PE."""
+    """Rows leave behind the last token even if it is zero or its column empty for every PE."""
     codes = np.full((6, 4), 1)
     codes[:, empty] = -1
     codes[1, :] = -1
@@ -234,9 +234,9 @@ def test_latency_and_rate():
         use = [now[4][pe] for now in seen]
         assert use.index(Activity.BUSY) == start
         assert use[start : start + n] == [Activity.BUSY] * n
-        assert use[start + n : start + n + 2] == [Activity.DRAIN] * 2  # bias words of one row
+        assert use[start + n : start + n + 2] == [Activity.DRAIN, Activity.IDLE]  # one row
         assert use.count(Activity.BUSY) == n
-    # Until the last activation is in the queues; END follows it a cycle later.
+    # Until the last activation is in the queues; the row follows it a cycle later.
     in_flight = n + ColumnRecords.LATENCY
     assert [now[3] for now in seen[: in_flight + 2]] == [0] + [1] * in_flight + [0]
 
@@ -268,12 +268,12 @@ def test_empty_slices_cost_nothing():
 
 
 def test_zeros_cost_no_work():
-    """A zero, also one that closes the vector, reaches no PE; END still follows."""
+    """A zero, also one that closes the vector, reaches no PE; its rows still follow."""
     layer = simple_layer(np.full((2, 5), 1))
     seen = observe(TWO_PES, layer, np.array([0, 3, 0, 0, 0]))
     for pe in range(2):
         use = [now[4][pe] for now in seen]
-        assert (use.count(Activity.BUSY), use.count(Activity.DRAIN)) == (1, 2)
+        assert (use.count(Activity.BUSY), use.count(Activity.DRAIN)) == (1, 1)
     assert [now[0] and now[1] for now in seen[:6]] == [1] * 5 + [0]
 
 
@@ -302,10 +302,10 @@ def test_drained():
 
     simulate(dut, bench)
     assert len(set(map(str, seen))) == 1
-    # The last word is fetched behind columns, queue, three entries and the other bias words; it
+    # The last of three rows is fetched behind columns, queue, three entries and the other rows; it
     # comes to the sums a cycle before PE.LATENCY, to the list Drain.LATENCY later.
-    last_word = SparseArray.LATENCY + 2 + 3 + 3 * TWO_PES.bias_words - 1
-    listed = last_word + PE.LATENCY - 1 + Drain.LATENCY
+    last_row = SparseArray.LATENCY + 2 + 3 + 3 - 1
+    listed = last_row + PE.LATENCY - 1 + Drain.LATENCY
     assert seen[0] == (listed - 1, [Activity.IDLE] * 2)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gossamer.rtl.formats import Section, pack_tile_bias
+from gossamer.rtl.formats import Section, pack_bias
 from gossamer.rtl.requantize import Requantizer
 from gossamer.rtl.tile_drain import TileDrain
 from rtl_models import TILED, layer_values, simulate, write_words
@@ -28,7 +28,7 @@ def test_blocks(rows, columns, gap):
             bias, shift = rng.integers(-(2**19), 2**19, n), rng.integers(8, 16, n)
             images, low, high = int(rng.integers(1, columns + 1)), -90 * layer, 120
             words = [
-                (Section.TILE_BIASES, 0, base + k, pack_tile_bias(int(b), int(s), config))
+                (Section.TILE_BIASES, 0, base + k, pack_bias(int(b), int(s), config))
                 for k, (b, s) in enumerate(zip(bias, shift, strict=True))
             ]
             await write_words(ctx, dut.write, words)

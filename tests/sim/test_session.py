@@ -137,9 +137,8 @@ def test_verify_names_a_flipped_weight_bit(network):
     x = network.input.dequantize(q)
     assert verify(session, x) is None
     board = session.device._port.board
-    # behind the biases of all layers: the first entry of layer 0; its top bit is bit 0 of the code
-    rows = sum(layer.record["last_row"] + 1 for layer in session.image.layers)
-    address, bit = rows * CONFIG.bias_words, CONFIG.entry_bits - 1
+    # the first entry of layer 0; its top bit is bit 0 of the code
+    address, bit = 0, CONFIG.entry_bits - 1
     board.poke_weight(1, address, board.peek_weight(1, address) ^ 1 << bit)
     found = verify(session, x)
     assert found is not None

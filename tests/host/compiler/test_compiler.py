@@ -183,7 +183,7 @@ def test_short_layers_stay_plain():
 
 
 TIGHT = EngineConfig(
-    n_pes=4, sum_bits=24, entry_bits=16, weight_depth=256, rows_per_pe=8, column_words=8,
+    n_pes=4, sum_bits=24, entry_bits=16, weight_depth=256, rows_per_pe=8, column_words=24,
     codebook_depth=32, max_layers=3, input_depth=32, output_depth=16,
 )  # fmt: skip
 
@@ -196,8 +196,8 @@ TIGHT = EngineConfig(
         ((8, 33), {}, {}, "rows of layer0: 9 needed, 8 available"),
         ((8, 32), {}, {}, "results: 32 needed, 16 available"),
         ((8, 8), {"code_bits": 6}, {}, "codebook values: 64 needed, 32 available.*fewer codes"),
-        ((32, 16), {"weight_density": 1.0}, {"weight_depth": 64}, "words per PE: 136 needed"),
-        ((32, 16, 16), {}, {"column_words": 4}, "column words: 6 needed, 4 available"),
+        ((32, 16), {"weight_density": 1.0}, {"weight_depth": 64}, "words per PE: 128 needed"),
+        ((32, 16, 16), {}, {"column_words": 4}, "column words: 14 needed, 4 available"),
         ((8, 32), {"code_bits": 8}, {"entry_bits": 12, "rows_per_pe": 64, "n_pes": 1},
          "entry bits of layer0: 13 needed, 12 available.*at most 128 codes"),
     ],
@@ -214,7 +214,7 @@ def test_what_is_short_by_how_much(sizes, options, change, message):
     [
         ((8, 40), {}, {"tile_code_bits": 3},
          r"rows of layer0: 10 needed, 8 .*; the tile cannot take layer0: tile code bits .*: 5 n"),
-        ((32, 16, 16), {"code_bits": 5}, {"weight_depth": 64},
+        ((32, 16, 16), {"code_bits": 5}, {"weight_depth": 48},
          r"weight words per PE: .* available .*; the tile cannot take layer0: tile code bits"),
         ((32, 16, 16), {"code_bits": 3}, {"weight_depth": 32, "tile_depth": 20},
          r"weight words per PE: .* tile cannot take layer0: tile words per row: 128 needed, 20 av"),

@@ -86,9 +86,9 @@ def test_layers_too_many_for_the_array_go_to_the_tile():
     assert units(network, replace(slow_tile, weight_depth=needed)) == [ARRAY, ARRAY]
     # the second layer loses less by it
     assert units(network, replace(slow_tile, weight_depth=needed - 1)) == [ARRAY, TILE]
-    assert units(network, replace(slow_tile, column_words=12)) == [ARRAY, ARRAY]
-    assert units(network, replace(slow_tile, column_words=11)) == [ARRAY, TILE]
-    assert units(network, replace(slow_tile, column_words=7)) == [TILE, TILE]
+    assert units(network, replace(slow_tile, column_words=16)) == [ARRAY, ARRAY]
+    assert units(network, replace(slow_tile, column_words=15)) == [ARRAY, TILE]
+    assert units(network, replace(slow_tile, column_words=9)) == [TILE, TILE]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from gossamer.host.compiler.quantize import QuantizedLayer
 from gossamer.host.compiler.tile_memory import TileForm, TileMemory
 from gossamer.host.quantizer import Quantizer
-from gossamer.rtl.formats import SECTION_HEADER, Section, bytes_per_word, pack_tile_bias
+from gossamer.rtl.formats import SECTION_HEADER, Section, bytes_per_word, pack_bias
 from rtl_models import TILED, tile_words
 
 CONFIG = replace(TILED, tile_rows=4, tile_code_bits=5)
@@ -77,7 +77,7 @@ def test_random_layers(share, zero_code):
         for lane, more in zip(lanes, words.tolist(), strict=True):
             lane += more
         for bias, shift in zip(layer.bias.tolist(), layer.shift.tolist(), strict=True):
-            biases.append(pack_tile_bias(bias, shift, CONFIG))
+            biases.append(pack_bias(bias, shift, CONFIG))
         biases += [0] * (-rows % 4)
         passes.add(form.passes)
         assert form.first_code == (not zero_code)

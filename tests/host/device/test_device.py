@@ -443,10 +443,10 @@ def test_status_and_abort(network):
 @pytest.mark.parametrize(
     ("identity", "text"),
     [
-        (b"GSMR\x09\x00" + bytes(36), "protocol 2.*protocol version must be 2, not 9.*one version"),
+        (b"GSMR\x09\x00" + bytes(36), "protocol 3.*protocol version must be 3, not 9.*one version"),
         (b"Arduino", "identity must start with b'GSMR', not b'Ardu'"),
-        (b"GSMR\x02\x00", f"identity must have {IDENTITY.size} bytes, not 6"),
-        (b"GSMR\x02\x00" + bytes(IDENTITY.size - 6), "must be"),
+        (b"GSMR\x03\x00", f"identity must have {IDENTITY.size} bytes, not 6"),
+        (b"GSMR\x03\x00" + bytes(IDENTITY.size - 6), "must be"),
     ],
 )
 def test_other_devices_are_refused(identity, text):

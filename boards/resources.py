@@ -38,7 +38,7 @@ def engine_blocks(config: EngineConfig) -> list[Block]:
             config.column_words,
             lanes=config.n_pes,
         ),
-        Block("sums", config.sum_bits, config.rows_per_pe, config.n_pes),
+        Block("sums", config.sum_bits + 1, config.rows_per_pe, config.n_pes),
         Block("output lists", list_bits, config.rows_per_pe, config.n_pes),
         Block("codebooks", 16, config.codebook_depth, config.n_pes),
         Block("input slots", vector, 2 * groups, batch),

@@ -2,7 +2,7 @@
 """Multiply and accumulate of a PE, with the partial sums of all its rows."""
 
 from amaranth import Module, Mux, Signal, signed
-from amaranth.lib import memory, wiring
+from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import EngineConfig
@@ -13,11 +13,13 @@ __all__ = ["Accumulator"]
 class Accumulator(wiring.Component):
     """``sum[row] += weight * operand``, or hand out a row's sum and clear it.
 
-    A row may come again in the very next cycle: its sum, not yet in memory, is forwarded.
+    A row may come again in the very next cycle: its sum, not yet in memory, is forwarded. A bit
+    beside each sum says whether it counts: clearing a row clears that bit, which costs one gate
+    where the sum is read instead of one at every bit that is written.
 
     **Latency**: `LATENCY` = 1 cycle from an operation to `sum`; the sum is in memory one later.
     **Throughput**: one operation per cycle. **Overflow**: none, the compiler bounds every subset of
-    a row's terms. **Memory**: `rows_per_pe` x `sum_bits`.
+    a row's terms. **Memory**: `rows_per_pe` x (`sum_bits` + 1).
 
     Parameters
     ----------
@@ -67,30 +69,33 @@ class Accumulator(wiring.Component):
         """Multiply while the old sum is read; add and write back in the next cycle."""
         m = Module()
         config = self._config
-        m.submodules.sums = sums = memory.Memory(
-            shape=signed(config.sum_bits), depth=config.rows_per_pe, init=[]
-        )
+        entry = data.StructLayout({"sum": signed(config.sum_bits), "counts": 1})
+        m.submodules.sums = sums = memory.Memory(shape=entry, depth=config.rows_per_pe, init=[])
         read_port, write_port = sums.read_port(), sums.write_port()
         valid_q1, take_q1, forward_q1 = Signal(), Signal(), Signal()
         row_q1 = Signal(config.row_bits, reset_less=True)
         product_q1 = Signal(signed(config.activation_bits + 17), reset_less=True)
-        written_q2 = Signal(signed(config.sum_bits), reset_less=True)
-        new = Signal(signed(config.sum_bits))
+        written_q2 = Signal(entry, reset_less=True)
+        counts = Signal()
         m.d.sync += [
             valid_q1.eq(self.valid),
             take_q1.eq(self.take),
             row_q1.eq(self.row),
             product_q1.eq(self.weight * self.operand),
             forward_q1.eq(valid_q1 & (row_q1 == self.row)),
-            written_q2.eq(new),
+            written_q2.eq(write_port.data),
         ]
         m.d.comb += [
             read_port.addr.eq(self.row),
-            self.sum.eq(Mux(forward_q1, written_q2, read_port.data)),
+            counts.eq(Mux(forward_q1, written_q2.counts, read_port.data.counts)),
+            self.sum.eq(
+                Mux(forward_q1, written_q2.sum, read_port.data.sum)
+                & counts.replicate(config.sum_bits)
+            ),
             self.taken.eq(valid_q1 & take_q1),
-            new.eq(Mux(take_q1, 0, self.sum + product_q1)),
             write_port.addr.eq(Mux(self.clear, self.clear_row, row_q1)),
-            write_port.data.eq(Mux(self.clear, 0, new)),
+            write_port.data.sum.eq(self.sum + product_q1),
+            write_port.data.counts.eq(~(take_q1 | self.clear)),
             write_port.en.eq(valid_q1 | self.clear),
         ]
         return m

@@ -88,7 +88,7 @@ class EngineConfig:
     column_words: int = 2048
     count_bits: int = 5
     codebook_depth: int = 1024
-    queue_depth: int = 8
+    queue_depth: int = 32
     max_layers: int = 16
     input_depth: int = 4096
     output_depth: int = 1024

@@ -81,12 +81,18 @@ class Requantizer(wiring.Component):
         low, high = Signal(limit), Signal(limit)
         for value, field in ((low, layer.low), (high, layer.high)):
             m.d.comb += value.eq(Mux(layer.signed_out, field.as_signed(), field.as_unsigned()))
+        # Only what fits a bit more than an activation needs comparing with the limits.
+        near = Signal(limit)
+        rest = shifted_q2[config.activation_bits :]
+        fits = ~rest.any() | rest.all()
+        negative = shifted_q2[-1]
+        m.d.comb += near.eq(shifted_q2)
         clamped = Signal(config.activation_bits)
-        with m.If(shifted_q2 < low):
+        with m.If(Mux(fits, near < low, negative)):
             m.d.comb += clamped.eq(low)
-        with m.Elif(shifted_q2 > high):
+        with m.Elif(Mux(fits, near > high, ~negative)):
             m.d.comb += clamped.eq(high)
         with m.Else():
-            m.d.comb += clamped.eq(shifted_q2)
+            m.d.comb += clamped.eq(near)
         m.d.sync += [self.value.eq(clamped), self.nonzero.eq(clamped.any())]
         return m

@@ -10,7 +10,6 @@ depth d has room once the d-th item before has been taken. Numbers of cycles com
 """
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,7 +31,7 @@ SCAN_LATENCY = 3
 LOOKUP = 3
 """Advances of the broadcast from its input queue to the PEs' queues."""
 SUM_LATENCY = 7
-"""Cycles from the fetch of a row's last bias word to the row's place in the output list."""
+"""Cycles from the fetch of a row's bias to the row's place in the output list."""
 LIST_LATENCY = 2
 """Cycles from there to the merge tree."""
 INPUT_DEPTH = 2
@@ -267,12 +266,12 @@ class _Broadcast:
     ----------
     work : (n_pes,) int64
         Cycles that it takes each PE; those with 0 do not get it.
-    drained : range
-        Rows of the layer that it drains, one after another in equal shares of `work`.
+    row : int, optional
+        Local row that it drains.
     """
 
     work: Ints
-    drained: range
+    row: int | None = None
 
 
 class _Array:
@@ -287,10 +286,11 @@ class _Array:
         self.cycle = 0
         self.last_drained: int | None = None
         self._fed = 0  # layers whose last token came in
-        self._read = 0  # layers whose last token has left the input queue
+        self._read = 0  # layers that have entered the look-up with all their rows
         self._ended = 0  # layers whose rows are drained
         self._inputs: deque[_Token] = deque()
-        self._closing: deque[_Broadcast] = deque()
+        self._row: int | None = None  # next to drain
+        self._listed = False  # whether there has been an output
         self._stages: deque[_Broadcast | None] = deque([None] * LOOKUP)
         self._room = 0  # cycle from which all have room for the last stage
         self._pes = np.arange(n_pes)
@@ -316,7 +316,7 @@ class _Array:
             assert source is not None
             source.take(cycle)
             self._fed += token.last
-        if 0 < self._ended < len(self._layers):
+        if self._listed and self._ended < len(self._layers):
             outputs.step(cycle)
         if cycle >= self._room:
             self._advance()
@@ -336,23 +336,28 @@ class _Array:
 
     def _next(self) -> _Broadcast | None:
         """What enters the look-up."""
-        if self._closing:
-            return self._closing.popleft()
+        if self._row is not None:
+            return self._next_row(self._row)
         if not self._inputs:
             return None
-        token = self._inputs.popleft()
+        token = self._inputs[0]
         layer = self._layers[self._read]
         if token.last:
-            self._closing.extend(self._drains(layer))
-            self._read += 1
+            self._row = 0
+        else:
+            self._inputs.popleft()
         if token.nonzero:
-            return _Broadcast(layer.counts[token.slot], range(0))
-        return self._closing.popleft() if self._closing else None
+            return _Broadcast(layer.counts[token.slot])
+        return None if self._row is None else self._next_row(self._row)
 
-    def _drains(self, layer: ArrayLayer) -> Iterator[_Broadcast]:
-        """What makes the PEs drain a layer: one END for all rows."""
-        cycles = layer.rows * self._config.bias_words
-        yield _Broadcast(np.full(self._config.n_pes, cycles), range(layer.rows))
+    def _next_row(self, row: int) -> _Broadcast:
+        """A row to drain; the last token of the layer stays in front until they all are on."""
+        self._row = row + 1
+        if self._row == self._layers[self._read].rows:
+            self._row = None
+            self._read += 1
+            self._inputs.popleft()
+        return _Broadcast(np.ones(len(self._pes), dtype=np.int64), row)
 
     def _push(self, broadcast: _Broadcast) -> None:
         wanted = broadcast.work > 0
@@ -361,22 +366,20 @@ class _Array:
         self._taken[place] = np.where(wanted, taken, self._taken[place])
         self._free = np.where(wanted, taken + broadcast.work, self._free)
         self._pushed += wanted
-        if broadcast.drained:
-            self._drain(taken, broadcast)
+        if broadcast.row is not None:
+            self._drain(taken, broadcast.row)
 
-    def _drain(self, taken: Ints, broadcast: _Broadcast) -> None:
-        """Enter rows in the output lists."""
-        layer, rows = self._layers[self._ended], broadcast.drained
-        share = int(broadcast.work[0]) // len(rows)
-        for k, row in enumerate(rows):
-            seen = taken + (k + 1) * share + SUM_LATENCY + LIST_LATENCY
-            for pe in np.flatnonzero(layer.listed[row]):
-                token = _Token(
-                    row * len(self._pes) + int(pe), bool(layer.nonzero[row, pe]),
-                    row == layer.rows - 1,
-                )  # fmt: skip
-                self._lists[pe].tokens.append((int(seen[pe]), token))
-        if rows[-1] == layer.rows - 1:
+    def _drain(self, taken: Ints, row: int) -> None:
+        """Enter a row of each PE in the output lists."""
+        self._listed = True
+        layer = self._layers[self._ended]
+        last = row == layer.rows - 1
+        seen = taken + 1 + SUM_LATENCY + LIST_LATENCY
+        for pe in np.flatnonzero(layer.listed[row]):
+            slot = row * len(self._pes) + int(pe)
+            token = _Token(slot, bool(layer.nonzero[row, pe]), last)
+            self._lists[pe].tokens.append((int(seen[pe]), token))
+        if last:
             self._ended += 1
             if self._ended == len(self._layers):
                 self.last_drained = int(self._free.max()) + SUM_LATENCY

@@ -16,9 +16,13 @@ from ..sim.board import SimulatedBoard
 __all__ = ["MEMORIES", "StuckBit", "StuckDevice", "find_flips", "plan_bit"]
 
 MEMORIES = ("biases", "weights", "codebook")
-"""Biases lie at the beginning of weight memory."""
+"""Biases lie at the beginning of the column records."""
 
-_NAME = re.compile(r"(?:^|\.)pe_?\d+\.(?:.*\.)?(weights\.words|codebook\.values)$")
+_NAMES = {
+    "biases": re.compile(r"(?:^|\.)columns\.records$"),
+    "weights": re.compile(r"(?:^|\.)pe_?\d+\.(?:.*\.)?weights\.words$"),
+    "codebook": re.compile(r"(?:^|\.)pe_?\d+\.(?:.*\.)?codebook\.values$"),
+}
 
 
 @dataclass(frozen=True)
@@ -54,20 +58,17 @@ class StuckDevice(Device):
 def plan_bit(board: SimulatedBoard, kind: str, rng: random.Random) -> StuckBit:
     """A random bit of one of `MEMORIES`, among those that some image uses."""
     config = board.identity.config
-    suffix = "values" if kind == "codebook" else "words"
-    names = [name for name in board.memories if _NAME.search(name) and name.endswith(suffix)]
-    name = rng.choice(sorted(names))
-    info = board.memories[name]
-    biases = config.rows_per_pe * config.bias_words
+    name = rng.choice(sorted(name for name in board.memories if _NAMES[kind].search(name)))
+    depth = board.memories[name].depth
     if kind == "codebook":
-        address, bits = rng.randrange(info.depth), range(16)
+        bits = list(range(16))
     elif kind == "biases":
-        address = rng.randrange(biases)
-        used = config.sum_bits - 1 + config.shift_bits
-        bits = range(min(config.entry_bits, used - address % config.bias_words * info.width))
+        depth = config.rows_per_pe
+        first = rng.randrange(config.n_pes) * config.column_bits
+        bits = list(range(first, first + config.bias_bits))
     else:
-        address, bits = rng.randrange(biases, info.depth), _entry_bits(config)
-    return StuckBit(name, address, rng.choice(list(bits)), rng.randrange(2))
+        bits = _entry_bits(config)
+    return StuckBit(name, rng.randrange(depth), rng.choice(bits), rng.randrange(2))
 
 
 def _entry_bits(config: EngineConfig) -> list[int]:

@@ -37,7 +37,7 @@ class Pattern:
 def patterns(config: EngineConfig) -> Iterator[Pattern]:
     """All patterns for an engine's array.
 
-    Weight memory is filled to the last word. Rows go as far as the results of one run allow, codes
+    Weight memory is filled to the last word, if there are column records for it. Rows go as far as the results of one run allow, codes
     to 8 bits: bits of an entry between the two are not reached.
     """
     rng = np.random.default_rng(SEED)
@@ -57,7 +57,12 @@ def _ones(network: QuantizedNetwork) -> Ints:
 
 def _rows_per_pe(config: EngineConfig) -> int:
     """Rows of each PE whose results fit one run: a power of two."""
-    most = min(config.rows_per_pe, config.output_depth // config.n_pes, config.weight_depth // 8)
+    most = min(
+        config.rows_per_pe,
+        config.output_depth // config.n_pes,
+        config.weight_depth // 8,
+        config.column_words // 2,  # biases and columns share the records
+    )
     return 1 << max(most, 1).bit_length() - 1
 
 
@@ -85,7 +90,8 @@ def _biases(config: EngineConfig, rng: np.random.Generator) -> Iterator[Quantize
 def _weights(config: EngineConfig, rng: np.random.Generator) -> Iterator[QuantizedNetwork]:
     """Weight memory full: rows count upwards from word to word, from a place that walks."""
     rows = _rows_per_pe(config)
-    entries = config.weight_depth - rows * config.bias_words
+    most_columns = 4 * (config.column_words - rows)
+    entries = min(config.weight_depth, rows * (most_columns - 2))
     n_full, rest = divmod(entries, rows)
     code_bits = _code_bits(config, rows)
     limit = min(CODEBOOK_LIMIT - 1, (1 << config.sum_bits - 5) // (n_full + 2))
@@ -113,7 +119,7 @@ def _codebooks(config: EngineConfig, rng: np.random.Generator) -> Iterator[Quant
     size = 1 << _code_bits(config, config.rows_per_pe)
     rows = ceil(sqrt(size / config.n_pes))
     side = rows * config.n_pes
-    room = config.weight_depth // (rows * (side + config.bias_words))
+    room = config.weight_depth // (rows * side)
     count = max(1, min(config.codebook_depth // size, config.max_layers, room))
     books = rng.permutation(np.arange(1, CODEBOOK_LIMIT))[: count * size].reshape(count, size)
     books[:, ::2] = ~books[:, ::2]

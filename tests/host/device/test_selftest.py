@@ -16,11 +16,11 @@ from gossamer.rtl.formats import SECTION_HEADER, Section, bytes_per_word
 
 CONFIGS = {
     "small": EngineConfig(
-        n_pes=2, entry_bits=12, weight_depth=512, rows_per_pe=16, column_words=32,
+        n_pes=2, entry_bits=12, weight_depth=512, rows_per_pe=16, column_words=64,
         codebook_depth=256, max_layers=4, input_depth=64, output_depth=32, decoder_bits=0,
     ),
     "four layers of values": EngineConfig(
-        n_pes=4, weight_depth=2048, rows_per_pe=64, column_words=64, codebook_depth=1024,
+        n_pes=4, weight_depth=2048, rows_per_pe=64, column_words=128, codebook_depth=1024,
         max_layers=4, input_depth=256, output_depth=256, decoder_bits=0,
     ),
     "wide": EngineConfig(
@@ -59,9 +59,8 @@ def test_every_usable_bit_is_once_0_and_once_1(name):
     code_bits = min(8, ceil_log2(config.codebook_depth))
     free = config.entry_bits - code_bits - config.row_bits
     entry = (1 << config.entry_bits) - 1 & ~((1 << max(free, 0)) - 1 << config.row_bits)
-    biases = config.rows_per_pe * config.bias_words
     for pe in range(config.n_pes):
-        for address in range(biases, config.weight_depth):
+        for address in range(config.weight_depth):
             assert both[Section.WEIGHTS, pe, address] & entry == entry, (pe, address)
     for address in range(config.codebook_depth):
         assert both[Section.CODEBOOK, 0, address] == 0xFFFF, address

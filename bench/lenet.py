@@ -93,7 +93,6 @@ class Result:
     dense_error: float
     rtl_error: float
     bytes: float
-    cycles_per_image: float
     seeds: list[Seed]
 
 
@@ -132,7 +131,7 @@ def measure(
         trained = [_train(seed, train, held_out, plan, steps, note) for seed in seeds]
     stage = choose([(one.held_out_dense, one.curve) for one in trained])
     found = [_test(one, stage, test, device, note) for one in trained]
-    keys = ("ratio", "error", "dense_error", "rtl_error", "bytes", "cycles_per_image")
+    keys = ("ratio", "error", "dense_error", "rtl_error", "bytes")
     means = {key: float(np.mean([getattr(one, key) for one in found])) for key in keys}
     return Result(**means, seeds=found)
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from .console import note, print_json, print_lines, print_table
 
-__all__ = ["compression", "eie", "faults", "lenet", "minilm", "sim", "soak", "sparsity", "tile"]
+__all__ = [
+    "compression", "eie", "faults", "lenet", "lenet_cycles", "minilm", "sim", "soak", "sparsity",
+    "tile",
+]  # fmt: skip
 
 
 def compression(as_json: bool) -> None:
@@ -110,7 +113,7 @@ def eie(as_json: bool) -> None:
 
 def lenet(data: Path | None, plot: Path | None, as_json: bool) -> None:
     """`gossamer bench lenet`."""
-    from ..bench import lenet, lenet_plot
+    from ..bench import lenet, lenet_cycles, lenet_plot, mnist
     from ..sim.protocol_sim import Serial
 
     Serial.progress = note
@@ -119,8 +122,10 @@ def lenet(data: Path | None, plot: Path | None, as_json: bool) -> None:
     result = lenet.measure(data, note)
     if plot is not None:
         lenet_plot.plot_curve(result, plot)
+    cycles = lenet_cycles.measure_cycles(mnist.load_mnist(data)[1], "sim", note)
     if as_json:
-        print_json(asdict(result))
+        same = {"pes": cycles.pes, "cycles_per_image": cycles.cycles_per_image}
+        print_json({**asdict(result), **same})
         return
     heads = ["seed", "weights", "bytes", "ratio", "dense %", "float32 %", "golden %", "RTL %"]
     rows = [
@@ -138,6 +143,29 @@ def lenet(data: Path | None, plot: Path | None, as_json: bool) -> None:
         "",
         f"mean: {result.ratio:.1f}x, {result.error:.2f} % wrong, dense {result.dense_error:.2f} %; "
         "RTL equal to golden, all outputs",
+        f"a network of this shape pruned to 8 %: {cycles.cycles_per_image:.0f} cycles an image on "
+        f"{cycles.pes} PEs",
+    )
+
+
+def lenet_cycles(data: Path | None, board: str, as_json: bool) -> None:
+    """`gossamer bench lenet --board`."""
+    from ..bench import lenet_cycles, mnist
+    from ..sim.protocol_sim import Serial
+
+    Serial.progress = note
+    result = lenet_cycles.measure_cycles(mnist.load_mnist(data)[1], f"sim://{board}", note)
+    if as_json:
+        print_json(asdict(result))
+        return
+    print_lines(
+        f"LeNet-300-100 pruned to 8 %, {result.images:,} images of MNIST, {result.error:.2f} % "
+        "wrong",
+        f"{board}: {result.pes} PEs, {result.cycles_per_image:.1f} cycles and "
+        f"{result.active_nonzeros_per_image:.0f} active nonzeros an image, "
+        f"{result.slot_efficiency:.1%} of the slots",
+        f"at {result.clock_mhz:g} MHz: {result.active_nonzeros_per_second / 1e6:.1f} million "
+        "active nonzeros per second; RTL equal to golden, all outputs",
     )
 
 

@@ -334,12 +334,21 @@ def lenet(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw ratio against error, .png or .svg.")
     ] = None,
+    board: Annotated[
+        str | None,
+        typer.Option("--board", help="Train nothing: cycles of a pruned network on this board."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """LeNet-300-100 on MNIST, pruned, retrained, shared: ratio and error, 3 seeds, 15 minutes."""
     from . import benchmarks
 
-    benchmarks.lenet(data, plot, json)
+    if board is None:
+        benchmarks.lenet(data, plot, json)
+    elif plot is None:
+        benchmarks.lenet_cycles(data, board, json)
+    else:
+        raise typer.BadParameter("nothing to draw with --board", param_hint="--plot")
 
 
 @bench.command(epilog="Example: gossamer bench minilm --json")

@@ -37,8 +37,8 @@ class Pattern:
 def patterns(config: EngineConfig) -> Iterator[Pattern]:
     """All patterns for an engine's array.
 
-    Weight memory is filled to the last word, if there are column records for it. Rows go as far as the results of one run allow, codes
-    to 8 bits: bits of an entry between the two are not reached.
+    Weight memory is filled to the last word, if there are column records for it. Rows go as far as
+    the results of one run allow, codes to 8 bits: bits of an entry between the two are not reached.
     """
     rng = np.random.default_rng(SEED)
     for network in _biases(config, rng):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*jit")
 PLAN = Plan(dense_epochs=4, share_epochs=2)
 STEPS = (Stage((0.1, 0.2, 0.5), (16, 16, 16), 10), Stage((0.04, 0.1, 0.4), (8, 16, 16), 10))
 TRAIN, TEST = 600, 60
-KEYS = {"ratio", "error", "dense_error", "rtl_error", "bytes", "cycles_per_image", "seeds"}
+KEYS = {"ratio", "error", "dense_error", "rtl_error", "bytes", "seeds"}
 
 
 @pytest.fixture(scope="module")

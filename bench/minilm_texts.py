@@ -2,7 +2,7 @@
 """A text task of twelve classes: sections of Debian packages, told from one-line descriptions.
 
 Packages come from the lists of apt, or a table in a folder; which of them are taken follows from
-their names alone, and no text occurs twice.
+their texts alone, and no text occurs twice.
 """
 
 import re
@@ -55,8 +55,7 @@ def load_texts(folder: Path | None = None) -> tuple[Texts, Texts]:
             found[section].setdefault(package, text)
     train, test = [], []
     for label, (section, packages) in enumerate(found.items()):
-        names = sorted(packages, key=lambda name: (zlib.crc32(name.encode()), name))
-        distinct = list(dict.fromkeys(packages[name] for name in names))
+        distinct = sorted({*packages.values()}, key=lambda text: (zlib.crc32(text.encode()), text))
         if len(distinct) < 2 * EACH:
             raise ToolError(
                 f"section {section}: {len(distinct)} descriptions, expected {2 * EACH} or more; "

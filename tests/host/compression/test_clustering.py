@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 import numpy as np
 import pytest
+from gossamer.host.compression import clustering
 from gossamer.host.compression.clustering import SortedValues, cluster
 
 KINDS = {
@@ -64,3 +65,16 @@ def test_values_far_apart_keep_their_signs():
         edges = cluster(SortedValues(x), k).edges
         assert 3 in edges
         assert len(edges) == k + 1
+
+
+def test_longer_steps_get_nearer_than_k_means_alone(monkeypatch):
+    """K-means ends short of the best edges where none moves by a whole value any more."""
+    x = np.sort(np.random.default_rng(0).laplace(size=200_000).astype(np.float32))
+    values = SortedValues(x.astype(np.float64))
+    with monkeypatch.context() as patch:
+        patch.setattr(clustering, "REACHES", ())
+        plain = cluster(values, 16)
+    longer = cluster(values, 16)
+    errors = [float(values.errors(found.edges).sum()) for found in (plain, longer)]
+    assert errors[1] < errors[0]
+    assert longer.steps > plain.steps

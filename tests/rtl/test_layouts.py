@@ -18,6 +18,7 @@ from gossamer.rtl.layouts import (
     tile_activity_layout,
     token_layout,
     vector_layout,
+    work_layout,
 )
 from rtl_models import SMALL, TILED, TINY, layer_values, simulate
 
@@ -31,8 +32,9 @@ def test_widths(config):
     activation = {name: field.width for name, field in activation_layout(config)}
     assert activation == {"slot": config.slot_bits, "value": 8, "last": 1}
     slice_ = {name: field.width for name, field in slice_layout(config)}
-    want = {"base": config.base_bits, "count": 2 * config.count_bits, "value": 8, "end": 1}
-    assert slice_ == want
+    assert slice_ == {"base": config.base_bits, "count": 2 * config.count_bits, "value": 8}
+    work = {name: field.width for name, field in work_layout(config)}
+    assert work == {"body": max(sum(slice_.values()), config.bias_bits), "drain": 1}
     for pe_bits in (0, 1, 6):
         token = {name: field.width for name, field in token_layout(config, pe_bits)}
         assert token == {"value": 8, "row": config.row_bits, "last": 1, "pe": pe_bits}
@@ -41,7 +43,7 @@ def test_widths(config):
 @pytest.mark.parametrize(
     ("config", "width"),
     [
-        (TINY, 24),
+        (TINY, 32),
         (SMALL, 40),
         (EngineConfig(count_bits=8, weight_depth=65536), 80),
         (replace(TILED, n_pes=1, tile_rows=8, activation_bits=16, sum_bits=36), 48),

@@ -79,7 +79,7 @@ def test_memories_equal_those_of_a_plain_image(port, density, code_bits):
     coded = compile_network(network, CONFIG)
     kinds = {kind for kind, *_ in sections(coded.data)}
     assert Section.CODED_ENTRIES in kinds
-    assert Section.COLUMNS not in kinds
+    assert Section.WEIGHTS not in kinds
     assert len(coded.data) < len(plain.data)
     device = Device(port, "board", timeout=5.0)
     device.load(replace(plain, config=CONFIG))

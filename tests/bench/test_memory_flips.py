@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fault-board")]
 
+ENDS = {"biases": "columns.records", "weights": "weights.words", "codebook": "codebook.values"}
+
 
 @pytest.fixture
 def board():
@@ -44,8 +46,7 @@ def test_plans_stay_inside_the_memories(board):
         assert {bit.memory for bit in bits} == {
             name
             for name in board.memories
-            if name.startswith("array.pe")
-            and name.endswith("values" if kind == "codebook" else "weights.words")
+            if name.startswith("array.") and name.endswith(ENDS[kind])
         }
         assert {bit.value for bit in bits} == {0, 1}
         for bit in bits:

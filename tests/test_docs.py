@@ -77,7 +77,8 @@ def run_readme(folder: Path, device: str, capsys: pytest.CaptureFixture[str]) ->
 def run_guide(folder: Path, device: str) -> None:
     """Run the guide and look at what its commands say."""
     names, outputs = run_page(ROOT / "docs" / "guide.md", folder, device)
-    _, score, dense, _, _, pruned, verified, small, good, _, paged, trace, with_original = outputs
+    _, score, dense, _, _, pruned, verified, _, fitted, small, good, *rest = outputs
+    _, paged, trace, with_original = rest
     texts = [" ".join(text.split()) for text in outputs]
     if find_spec("torch"):
         assert (folder / "retrained.gossamer").stat().st_size < 4000
@@ -88,6 +89,7 @@ def run_guide(folder: Path, device: str) -> None:
     assert "on icebreaker: 2 multipliers" in texts[3]
     assert "fc1 (" not in texts[5]
     assert "equal: 1,797 images" in verified
+    assert re.search(r"score: 99\.\d+%", fitted)
     assert "no layer goes wrong" in trace
     found = folder / "small.gossamer"
     assert found.stat().st_size <= 6000

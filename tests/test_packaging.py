@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("rtl", "host", "sim", "boards", "bench")
 MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 DATA = sorted(path for end in ("cpp", "h", "vlt") for path in (ROOT / "sim").rglob(f"*.{end}"))
+MODELS = sorted((ROOT / "bench").glob("*.gossamer"))
 TEMPLATES = sorted((ROOT / "host").rglob("*.html"))
 SOURCES = [
     *MODULES, *DATA, ROOT / "Makefile",
@@ -109,7 +110,7 @@ def test_wheel_holds_gossamer_only_and_every_module(wheel: zipfile.ZipFile) -> N
     names = {name for name in wheel.namelist() if not name.endswith("/")}
     info = f"gossamer-{PROJECT['project']['version']}.dist-info/"
     inside = {name for name in names if not name.startswith(info)}
-    files = (path.relative_to(ROOT).as_posix() for path in [*MODULES, *DATA, *TEMPLATES])
+    files = (path.relative_to(ROOT).as_posix() for path in [*MODULES, *DATA, *MODELS, *TEMPLATES])
     assert inside == {f"gossamer/{name}" for name in files}
     assert f"{info}licenses/LICENSE" in names
 

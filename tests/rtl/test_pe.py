@@ -32,7 +32,7 @@ CONFIGS = [
     SMALL,
     replace(SMALL, sum_bits=24, entry_bits=12, queue_depth=2, weight_depth=1000),
     EngineConfig(
-        n_pes=1, entry_bits=36, weight_depth=512, rows_per_pe=16, column_words=32,
+        n_pes=1, entry_bits=36, weight_depth=512, rows_per_pe=16, column_words=64,
         codebook_depth=256, input_depth=32, output_depth=32,
     ),
 ]  # fmt: skip

@@ -161,7 +161,7 @@ def test_wide_counts():
 @pytest.mark.parametrize(("n_pes", "n_works"), [(2, 30), (6, 10), (16, 2)])
 def test_many_random_layers(n_pes, n_works):
     rng = np.random.default_rng(n_pes)
-    config = replace(SMALL, n_pes=n_pes, weight_depth=2000, column_words=64)
+    config = replace(SMALL, n_pes=n_pes, weight_depth=2000, column_words=128)
     layers = [
         random_layer(
             rng, config, int(rng.integers(1, 17)), int(rng.integers(1, 33)),

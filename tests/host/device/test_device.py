@@ -308,7 +308,7 @@ def test_image_for_another_engine_is_refused(network):
     with pytest.raises(
         DeviceError,
         match="fake: the image is for another engine: n_pes is 8, expected 4, queue_depth is 4, "
-        "expected 8; compile it for this one",
+        "expected 32; compile it for this one",
     ):
         device.load(image)
 

@@ -20,7 +20,7 @@ from .vectors import pack_layer, random_inputs, random_network
 __all__ = ["CONFIG", "layers_match_golden", "top"]
 
 CONFIG = EngineConfig(
-    n_pes=1, weight_depth=4096, rows_per_pe=64, column_words=64, codebook_depth=128,
+    n_pes=1, weight_depth=4096, rows_per_pe=64, column_words=128, codebook_depth=128,
     input_depth=64, output_depth=64, queue_depth=4, decoder_bits=0,
 )  # fmt: skip
 

@@ -57,21 +57,26 @@ def test_uneven_densities_are_log_normal() -> None:
 
 
 @pytest.mark.cocotb
-def test_figures_of_the_bench() -> None:
+def test_figures_of_the_bench(monkeypatch) -> None:
+    """The smallest layers on eight PEs: the whole bench on 64 takes ten minutes."""
+    small = [shape for shape in LAYERS if shape.name in ("NT-We", "NT-LSTM")]
+    monkeypatch.setattr(eie, "LAYERS", small)
+    monkeypatch.setattr(eie, "N_SEEDS", 1)
+    monkeypatch.setitem(eie.PENDING, "n_pes", 8)
+    monkeypatch.setitem(eie.DEPTHS, "rows_per_pe", 512)
     result = CliRunner().invoke(app, ["bench", "eie", "--json"])
     assert result.exit_code == 0, result.stderr
     document = json.loads(result.stdout)
+    assert document["multipliers"] == 8
     for rows, geomean in (("layers", "geomean"), ("uneven", "uneven_geomean")):
-        assert [row["name"] for row in document[rows]] == [shape.name for shape in LAYERS]
+        assert [row["name"] for row in document[rows]] == [shape.name for shape in small]
         for row in document[rows]:
-            assert len(row["runs"]) == eie.N_SEEDS
-            for run in row["runs"]:
-                assert set(run["losses"]) == set(COUNTER_NAMES) - {"cycles"}
-                assert sum(run["losses"].values()) == document["multipliers"] * run["cycles"]
-                assert run["losses"]["busy"] == run["active_nonzeros"]
-                assert run["losses"]["filler"] == 0
-                assert run["model_cycles"] == run["cycles"]
+            (run,) = row["runs"]
+            assert set(run["losses"]) == set(COUNTER_NAMES) - {"cycles"}
+            assert sum(run["losses"].values()) == document["multipliers"] * run["cycles"]
+            assert run["losses"]["busy"] == run["active_nonzeros"]
+            assert run["losses"]["filler"] == 0
+            assert run["model_cycles"] == run["cycles"]
             busy = row["losses"]["busy"] / document["multipliers"] / row["cycles"]
             assert row["slot_efficiency"] == pytest.approx(busy, rel=0.01)
-        assert document[geomean] >= 0.85
-        assert all(row["slot_efficiency"] >= 0.75 for row in document[rows])
+        assert document[geomean] >= 0.95

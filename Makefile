@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 .PHONY: help test demo clean
 
 help:
-	@echo "make test   lint, types and every test (about 15 minutes on two cores)"
+	@echo "make test   lint, types and every test (about half an hour on two cores)"
 	@echo "make demo   compress a digit classifier and run it on simulated hardware"
 	@echo "make clean  remove everything that make has made, $(VENV) included"
 

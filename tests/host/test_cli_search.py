@@ -36,6 +36,7 @@ def invoke(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_search_as_json_and_as_text(folder: Path) -> None:
     status, out, _ = invoke(*LABELLED, "--target-size", "0.6kB", "--recipe-out", "r.toml", "--json")
     document = json.loads(out)

@@ -347,6 +347,7 @@ def test_verify_names_the_first_difference(network):
     assert np.array_equal(session.run_quantized(q), golden.run(network, q))
 
 
+@pytest.mark.slow
 def test_verify_on_a_bad_line(network):
     session = on_fake(network, Faults(damage=0.1, piece=9))
     x, _ = reals(session, 6)

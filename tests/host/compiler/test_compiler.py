@@ -65,6 +65,7 @@ def test_image_holds_the_network(name, sizes):
         assert image.data == compile_network(network, config).data
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     n_pes=st.sampled_from([1, 3, 5, 16]),

@@ -63,6 +63,7 @@ PRUNING = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),

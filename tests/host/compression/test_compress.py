@@ -124,6 +124,7 @@ def test_ranges_come_from_somewhere():
     assert compress(net, None, X).layers[0].output.high < declared.layers[0].output.high
 
 
+@pytest.mark.slow
 def test_calibration_methods_and_stated_grids():
     net = network()
     x = np.random.default_rng(2).exponential(size=(500, 40))

@@ -128,6 +128,7 @@ def test_it_is_a_safetensors_file(tmp_path):
     assert (path.stat().st_size - len(data)) % 8 == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_the_same_integers_for_every_structure_values_and_entropy(data):
@@ -152,6 +153,7 @@ def test_the_same_integers_for_every_structure_values_and_entropy(data):
     assert np.array_equal(golden.run(first, q), golden.run(second, q))
 
 
+@pytest.mark.slow
 def test_auto_is_never_larger():
     for sizes in ((20, 12, 8), (784, 30, 10)):
         for density in (0.05, 0.3, 1.0):
@@ -184,6 +186,7 @@ def test_every_truncation_is_an_error(size):
         model_file.parse(RAW[:size])
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(RAW) - 1), st.integers(1, 255)), min_size=1))
 def test_flipped_bytes_are_an_error_or_harmless(flips):

@@ -152,6 +152,7 @@ def test_pictures_share_no_identifier_and_refer_to_their_own(shown: tuple[str, d
     assert used <= set(names)
 
 
+@pytest.mark.slow
 def test_page_is_the_same_every_time(shown: tuple[str, dict], tmp_path: Path) -> None:
     path = Path(shown[1]["file"])
     result = CliRunner().invoke(app, ["info", str(path), "--html", str(tmp_path / "b.html")])

@@ -165,4 +165,7 @@ def test_reconnecting_after_a_reset(network):
 
 
 def test_reconnecting_golden_does_nothing(network):
-    Session(network).reconnect()
+    session = Session(network)
+    session.reconnect()
+    assert session.device is None
+    assert right(session)
